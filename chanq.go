@@ -4,13 +4,13 @@
 // buffered channel. Acks and nacks are batched into periodic statements. chanq is made for SQL Server. The same code runs on
 // PostgreSQL, and on SQLite, which needs no installation.
 //
-// Delivery is at least once. Each claim of a message assigns a fence (a fencing token), an integer that rises with every claim, and
-// every later write names it. A consumer whose lease has ended cannot settle a message that another consumer holds.
+// Delivery is at least once. Each claim of a message assigns a fence (a fencing token), an integer that increases with every claim,
+// and every later write checks it. A consumer whose lease has ended cannot settle a message that another consumer holds.
 //
 // Begin with Migrate, once, and Open. Queue.Send sends a few messages, and Queue.Producer many: through a channel (Producer.C) or
-// waiting for the database (Producer.Send). Queue.Consume reads: Consumer.C, Consumer.All and Consumer.Receive yield leases to
-// settle, and Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe is a stage of a pipeline.
-// ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
+// waiting for the database (Producer.Send). Queue.Consume reads: Consumer.C, Consumer.All and Consumer.Receive yield leases to settle,
+// and Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe is a stage of a pipeline.
+// ConsumerConfig.StopWhenIdle is for programs that drain a queue and exit.
 //
 // Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message and the rows that it belongs to are stored together
 // or not at all. InTx runs such a transaction.
@@ -23,7 +23,7 @@
 //
 // # The end of a consumer
 //
-// Handle, HandleBatches and Pipe end their consumer, and return as soon as everything has ended. Shutdown does the same for programs
+// Handle, HandleBatches and Pipe end their consumer, and return as soon as all its work has ended. Shutdown does the same for programs
 // that read the channel.
 //
 //   - Stop, the end of the context, or a permanent error: no new call begins, and calls that have begun continue. Delivery.Stopping is
@@ -37,7 +37,7 @@
 // A batch that was received before the stop is still passed to its handler. No release counts as an attempt. Leases that were given
 // to AckTx are left to their transaction.
 //
-// A queue is in one database. Package chanqshards makes one queue of several databases.
+// A queue is in one database. Package chanqshards combines several databases into one queue.
 //
 // docs/README.md in the repository is the index of the documentation.
 package chanq
@@ -64,13 +64,13 @@ import (
 // of its own.
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
-// goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the
-// call, until the call's context ends. With the context that InTx gives, Send, SendBatch, Cancel, Extend, Flush, Wait and the
-// function Ack return an error immediately instead.
+// goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the call,
+// until the call's context ends. With the context that InTx passes to its function, Send, SendBatch, Cancel, Extend, Flush, Wait and
+// the function Ack return an error immediately instead.
 type Queue[T any] struct{ core *queue }
 
-// Open connects to a queue whose tables Migrate has made, with the same arguments. It costs two round trips and starts no goroutine. A
-// Queue need not be closed. The caller keeps db, and closes it after the last Producer and Consumer have ended.
+// Open opens a queue whose tables Migrate created, with the same arguments. It costs two round trips and starts no goroutine. A Queue
+// does not need to be closed. The caller owns db, and closes it after the last Producer and Consumer have ended.
 //
 // A body that cannot be decoded into T is dead-lettered immediately (CauseUndecodable). A consumer that opens the queue with a wrong T
 // therefore moves all messages to the dead-letter table; chanqadmin.Queue.Redrive makes them ready again.
@@ -96,21 +96,21 @@ func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
-// Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the database. After
-// another error none of them is, unless the error is Unknown. There is a Receipt for each message, in order. Without messages Send
+// Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the database. If the
+// error is not nil, none of them is, unless the error is Unknown. There is a Receipt for each message, in order. Without messages Send
 // does nothing.
 //
-// Send repeats a statement that the database refuses or rolls back, or whose outcome is unknown, until ctx ends, with the same IDs.
-// With a ctx without a deadline it therefore waits for the end of an outage. The error is then an *OpError that wraps the cause of
-// ctx, and its Unknown says whether the messages may be stored. Messages that are sent again with the IDs of the receipts are not
-// stored twice while they are in the queue. If the database rejects a message, Send returns immediately. All messages are checked
-// before the first is stored.
+// Send repeats a statement that the database refuses or rolls back, or whose outcome is unknown, until ctx ends, with the same IDs. If
+// ctx has no deadline, Send therefore waits until an outage ends. When ctx ends, the error is an *OpError that wraps its cause and
+// reports in Unknown whether the messages may be stored. Messages that are sent again with the IDs of the receipts are not stored
+// twice while they are in the queue. If the database rejects a message, Send returns immediately. All messages are checked before the
+// first is stored.
 //
-// Send borrows one connection of the *sql.DB for the call. One round trip stores up to 500 messages or 4 MiB of bodies. A DedupKey or
-// an ID of the caller's that is in the queue already costs one more. More messages, and several with a DedupKey or an ID of the
-// caller's, are stored in one transaction, which costs two more. Each try of a statement has Config.StatementTimeout. For many
-// concurrent sends use a Producer, which stores the messages of many calls with one statement. Send is safe for concurrent use. On
-// SQLite a goroutine that holds a transaction must not call it: see Queue.
+// Send borrows one connection of the *sql.DB for the call. One round trip stores up to 500 messages or 4 MiB of bodies. If a DedupKey
+// or an ID set by the caller is already in the queue, Send costs one more. Larger sends, and several messages with a DedupKey or such
+// an ID, use one transaction, which costs two more. Each attempt of a statement has Config.StatementTimeout. For many concurrent sends
+// use a Producer, which stores the messages of many calls with one statement. Send is safe for concurrent use. On SQLite a goroutine
+// that holds a transaction must not call it: see Queue.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
@@ -152,7 +152,7 @@ func (q *Queue[T]) Wake() {
 }
 
 // Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not. Dead and done messages do
-// not count. Use Empty, and not the counts of chanqadmin.Queue.Stats, to decide that a queue is drained: on SQL Server Stats leaves
+// not count. To decide that a queue is drained use Empty instead of the counts of chanqadmin.Queue.Stats: on SQL Server Stats leaves
 // out rows that are locked at that moment.
 //
 // The answer is valid for one moment during the call. Empty never returns true while a committed message is in the queue. A message
@@ -170,9 +170,9 @@ func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 	return empty, q.core.fail("empty", err)
 }
 
-// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs of those that it found. The settle or extension of
-// a lease on such a message returns ErrLeaseLost. Cancel costs one round trip per 400 messages on SQL Server, per 1000 on PostgreSQL
-// and SQLite.
+// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. The settle or extension of a lease
+// on such a message returns ErrLeaseLost. Cancel costs one round trip per 400 messages on SQL Server, per 1000 on PostgreSQL and
+// SQLite.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	core := q.core
 	if err := core.outsideTx(ctx, "use CancelTx"); err != nil {
@@ -183,7 +183,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 }
 
 // CancelTx is Cancel in the caller's transaction: the messages are deleted if and when the transaction commits. It waits for locked
-// rows until ctx ends. Settles of the messages wait until the transaction ends. After an error roll back.
+// rows until ctx ends. Settles of the messages wait until the transaction ends. After an error, roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
 	if err := checkTx("cancel", tx); err != nil {
 		return nil, err
@@ -204,7 +204,8 @@ type queue struct {
 	recorder history.Recorder
 }
 
-// newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors are complete.
+// newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors need no further
+// wrapping.
 func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // err names the queue
@@ -239,24 +240,24 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	return q, nil
 }
 
-// render renders the statements again if the names of the queue change with its slots. That costs milliseconds.
+// render builds the statements again if the number of slots changes the names of the queue. That takes milliseconds.
 func (q *queue) render(slots int) {
 	if names := q.cfg.names(q.names.Queue, slots); names != q.names {
 		q.names, q.table.SQL = names, q.table.Dialect.Queue(names)
 	}
 }
 
-// on returns the statements of the queue, on sessions.
+// on returns the statements of the queue, bound to the sessions of s.
 func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.table, Part: s} }
 
-// once runs one statement on a session of its own, within Config.StatementTimeout: for calls outside of a producer or consumer.
+// once runs one statement on its own session, within Config.StatementTimeout, for calls outside of a producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := session.OpenOnce(q.db, q.table.Dialect)
 	defer s.Close()
 	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 }
 
-// fail is the error of a statement, or nil.
+// fail returns the error of a statement as callers get it, or nil.
 func (q *queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
@@ -265,7 +266,7 @@ func (q *queue) fail(op string, err error) error {
 	return &OpError{Op: op, Queue: q.cfg.Label, Unknown: unknown, Err: q.explain(err)}
 }
 
-// explain adds the remedy to an error of the database.
+// explain adds the remedy to a database error.
 func (q *queue) explain(err error) error {
 	if q.classify(err) == sqlbatch.NoSchema {
 		return fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.names.Queue, err)
@@ -273,7 +274,7 @@ func (q *queue) explain(err error) error {
 	return err
 }
 
-// failed is the error of a call that has not failed by a statement, or nil.
+// failed returns the error of a call in which no statement failed, or nil.
 func (q *queue) failed(op string, err error) error {
 	if err == nil {
 		return nil
@@ -281,7 +282,7 @@ func (q *queue) failed(op string, err error) error {
 	return &OpError{Op: op, Queue: q.cfg.Label, Err: err}
 }
 
-// classify returns the class of an error: as session.Classify, and of chanq's own errors.
+// classify returns the class of an error. It adds chanq's own errors to session.Classify.
 func (q *queue) classify(err error) sqlbatch.Class {
 	if denied := (*consume.DeniedError)(nil); errors.As(err, &denied) {
 		return sqlbatch.Permanent
@@ -298,13 +299,13 @@ func (q *queue) classify(err error) sqlbatch.Class {
 	return session.Classify(q.table.Dialect, err)
 }
 
-// away reports an error that says nothing about the tables, because the database did not answer.
+// away reports whether err only means that the database did not answer, which says nothing about the tables.
 func (q *queue) away(err error) bool {
 	class := q.classify(err)
 	return class == sqlbatch.Unknown || class == sqlbatch.Refused || class == sqlbatch.RolledBack
 }
 
-// unanswered wraps such an error in ErrUnavailable.
+// unanswered wraps an error for which away is true in ErrUnavailable.
 func (q *queue) unanswered(err error) error {
 	if q.away(err) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)

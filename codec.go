@@ -10,11 +10,11 @@ import (
 
 // Codec turns message bodies into bytes and back. It must be safe for concurrent use. Bodies of type []byte, string and
 // json.RawMessage bypass the codec: they are stored and read unchanged. The only exception is JSON in UTF-16 that another program has
-// stored: a json.RawMessage has it in UTF-8.
+// stored: a json.RawMessage receives it in UTF-8.
 //
 // Encode runs where the message is handed over: within Send and SendTx, in a worker of Pipe, and for Producer.C in the producer's
-// intake. Decode runs in the consumer's feed, a goroutine of its own, while the next claim runs. A panic in them is an error of that
-// message. They must not call runtime.Goexit, as t.FailNow does: it ends the goroutine that they run in.
+// intake. Decode runs in the consumer's feed, a separate goroutine, while the next claim runs. A panic in a method is an error of
+// that message. Methods must not call runtime.Goexit, as t.FailNow does: it ends their goroutine.
 //
 // A method that does not return blocks only the goroutine that it runs in. Close and Shutdown return when their contexts end. A
 // method must not wait for its own caller: Encode not for Flush or Close of that producer, Decode not for Shutdown of that consumer.
@@ -27,7 +27,7 @@ type Codec interface {
 }
 
 // JSON is the default Codec: encoding/json. It writes UTF-8. It also reads UTF-16 and byte order marks, which other programs may
-// store. Bytes that are neither UTF-8 nor UTF-16 are an error; encoding/json alone would read U+FFFD.
+// store. Bytes that are neither UTF-8 nor UTF-16 are an error; encoding/json alone would decode them as U+FFFD.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
@@ -35,7 +35,7 @@ type jsonCodec struct{}
 func (jsonCodec) Encode(body any) ([]byte, error)    { return json.Marshal(body) }
 func (jsonCodec) Decode(data []byte, body any) error { return text.Unmarshal(data, body) }
 
-// meetsCodec reports that bodies of this type are encoded by the user's code.
+// meetsCodec reports whether user code encodes bodies of this type.
 func meetsCodec[T any]() bool {
 	switch any((*T)(nil)).(type) {
 	case *[]byte, *json.RawMessage, *string:
@@ -44,7 +44,7 @@ func meetsCodec[T any]() bool {
 	return true
 }
 
-// encodeBody never returns nil: an empty body is a body.
+// encodeBody never returns nil, because an empty body is a body.
 func encodeBody[T any](c Codec, body *T) ([]byte, error) {
 	switch b := any(body).(type) {
 	case *[]byte:
@@ -61,7 +61,7 @@ func encodeBody[T any](c Codec, body *T) ([]byte, error) {
 	return data, err
 }
 
-// decodeBody may keep data, which the caller gives away.
+// decodeBody may retain data: the caller must not use it afterwards.
 func decodeBody[T any](c Codec, data []byte, body *T) error {
 	switch b := any(body).(type) {
 	case *[]byte:
@@ -78,7 +78,7 @@ func decodeBody[T any](c Codec, data []byte, body *T) error {
 	return err
 }
 
-// guard returns a panic of the user's codec as an error: one message must not end the loop that serves all.
+// guard returns a panic of the user's codec as an error: one message must not end the loop for all messages.
 func guard[R any](f func() (R, error)) (r R, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/internal/text"
 )
 
-// FuzzHeaders: what is accepted comes back as it was, and what a table holds is
-// read without a panic, whatever it is.
+// FuzzHeaders: accepted headers are decoded unchanged, and any stored bytes are decoded without a
+// panic.
 func FuzzHeaders(f *testing.F) {
 	f.Add("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "", "", []byte(`{"a":"b"}`))
 	f.Add("\x00", "<&>\u2028", "é", "😀", []byte(`{"a":1}`))
@@ -30,7 +30,7 @@ func FuzzHeaders(f *testing.F) {
 		if err != nil {
 			require.True(t, !valid || len(k1)+len(v1)+len(k2)+len(v2) > maxHeaderBytes/6-20, "JSON writes a byte in six at most: %v", err)
 		} else {
-			require.True(t, valid, "what JSON would change is refused")
+			require.True(t, valid, "text that JSON would change is refused")
 			require.LessOrEqual(t, len(data), maxHeaderBytes)
 			got, err := decodeHeaders(data)
 			require.NoError(t, err)

@@ -13,32 +13,31 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config configures how a program uses a queue. The zero value is right for most. Spec has what must be the same in all programs.
+// Config configures how a program uses a queue. The zero value suits most programs. Spec has the settings that all programs share.
 type Config struct {
-	// Spec is what the database stores of the queue. Default: the stored value, or the defaults of Spec for a queue that Migrate
-	// makes.
+	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue that Migrate makes.
 	Spec
-	// Dialect of the database. Set it if the database accepts the SQL of one of the three and returns another version. Default: that
-	// of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another driver, for example one that wraps
-	// one of these, chanq queries the version of the database, which costs up to four round trips.
+	// Dialect of the database. Set it if the database accepts the SQL of one of the three but reports another version. Default: the dialect
+	// of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another driver, for example one that wraps one
+	// of these, chanq queries the version of the database, which costs up to four round trips.
 	Dialect Dialect
 	// Shard identifies one shard of a queue over several databases, in programs that migrate or operate that shard. Package
 	// chanqshards sets it for programs that send and consume. Migrate stores it: for shard 0 a zero Set is generated; for other
 	// shards it is an error. Open returns ErrShards if the stored value differs; StoredConfig returns the stored value. Default: the
 	// queue has no shards.
 	Shard ShardMark
-	// Label is the queue's name in errors, hooks, logs and metrics, and Lease.Queue. Set it for queues of one name in several
-	// databases. Package chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most 256 bytes of
-	// UTF-8 without control characters.
+	// Label is the queue's name in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in several databases.
+	// Package chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most 256 bytes of UTF-8 without
+	// control characters.
 	Label string
 	// Schema that holds the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite. Range: at most 63 bytes of
 	// UTF-8 without control characters and line breaks.
 	Schema string
 	// Codec of bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability says whether Open and Migrate accept a database that may lose confirmed commits (delayed durability of SQL Server,
-	// synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired, which returns
-	// ErrNotDurable if the connection has such a setting.
+	// Durability controls whether Open and Migrate accept a database that may lose confirmed commits (delayed durability of SQL Server,
+	// synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired, which returns ErrNotDurable
+	// if the connection has such a setting.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. With NoNotifier they find the messages at their next poll, after
 	// ConsumerConfig.PollEvery at the latest. Default: the driver of the *sql.DB if it is a Notifier, as for a file that
@@ -64,8 +63,9 @@ type Config struct {
 	// stay in the live table until a vacuum. If there are many, the consumer vacuums the table. Without the permission,
 	// Hooks.Housekeeping reports what to grant. 100 years leaves vacuuming to autovacuum. Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
-	// History says whether this program adds to what chanqadmin.Queue.History returns. If the table chanq__samples is missing, or the
-	// role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default: HistoryKept.
+	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If the table chanq__samples is
+	// missing, or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default:
+	// HistoryKept.
 	History History
 	// SessionMaxAge is the age at which a connection of this queue's producers and consumers is replaced. SetConnMaxLifetime does not
 	// replace connections that are always in use: after a switch to another server by DNS they would stay with the old one. A
@@ -76,23 +76,23 @@ type Config struct {
 	// and of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls
 	// return an error. Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with their context.
 	//
-	// A message that takes longer to store alone has more time with each try, up to 2 min. Settles and extensions are repeated
-	// sooner, after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is
-	// repeated for half as many messages, down to one, and then without the contents. A message fails an attempt if its contents
-	// cannot be read twice, or not within this time, while the database answers. Default: 30 s. Range: 1 ms to 1 h.
+	// A message that takes longer to store alone gets more time with each attempt, up to 2 min. Settles and extensions are repeated sooner,
+	// after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is repeated for half
+	// as many messages, down to one, and then without the contents. An attempt fails if the contents of the message cannot be read twice,
+	// or not within this time, while the database answers. Default: 30 s. Range: 1 ms to 1 h.
 	//
 	// For chanqadmin.Open the default is 1 h, since one statement may move 1,000 large messages.
 	StatementTimeout time.Duration
 }
 
-// History says whether a program records what it does with a queue.
+// History controls whether a program records its operations on a queue.
 type History uint8
 
 const (
-	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement
-	// for three rows, or one read if it has done nothing. One of all processes also counts the messages: one Stats and one more such
-	// statement per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds what Send, SendTx and
-	// InTx stored, once, 10 s later.
+	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement for
+	// three rows, or one read if it has done nothing. One process at a time also counts the messages: one Stats and one more such statement
+	// per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds the counts of Send, SendTx and InTx
+	// once, 10 s later.
 	HistoryKept History = iota
 	// HistoryOff: this program records nothing.
 	HistoryOff
@@ -101,7 +101,7 @@ const (
 // Dialect names the SQL of a database.
 type Dialect string
 
-// The dialects. The zero value stands for that of the *sql.DB.
+// The dialects. The zero value means the dialect of the *sql.DB.
 const (
 	DialectSQLServer Dialect = "sqlserver"
 	DialectPostgres  Dialect = "postgres"
@@ -148,22 +148,23 @@ func (c Config) withDefaults() (Config, error) {
 	return c, v.err()
 }
 
-// names says which tables a queue has.
+// names returns the names of the queue's tables.
 func (c *Config) names(queue string, slots int) sqlbatch.Names {
 	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
-// ProducerConfig tunes a Producer. The zero value is right for most.
+// ProducerConfig tunes a Producer. The zero value suits most programs.
 type ProducerConfig struct {
-	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes has a statement
-	// of its own. Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
+	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes gets its own
+	// statement. Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
 	BatchRows, BatchBytes int
-	// Linger is how long a message waits at most for others to share its statement, while no statement is running. A single message
+	// Linger is the longest time that a message waits for others to share its statement, while no statement is running. A single message
 	// does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
-	// InFlight is how many statements may run at once. With 1, messages that one goroutine sends by C, or by Send, are claimed in the
-	// order of the sends; on an ordered queue also if it uses both. (Full batches are still inserted in parallel, up to three on as many connections, and commit in order.) A higher value
-	// gives up that order for throughput, so on an ordered queue it is an error. Default: 1. Range: 1 to 64.
+	// InFlight is how many statements may run at once. With 1, messages that one goroutine sends by C, or by Send, are claimed in the order
+	// of the sends; on an ordered queue also if it uses both. (Full batches are still inserted in parallel, up to three on as many
+	// connections, and commit in order.) A higher value gives up that order for throughput, so on an ordered queue it is an error. Default:
+	// 1. Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet, and those that wait for Unsent or Close. At the bound
 	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB.
@@ -195,7 +196,7 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 	return c, v.err()
 }
 
-// ConsumerConfig tunes a Consumer. The zero value is right for most.
+// ConsumerConfig tunes a Consumer. The zero value suits most programs.
 type ConsumerConfig struct {
 	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and chanqadmin.Entry.LeasedBy. Default: host/pid. Range: at
 	// most 200 bytes of UTF-8 without NUL.
@@ -212,9 +213,9 @@ type ConsumerConfig struct {
 	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs then loses its
-	// message. The time might begin up to a third of LeaseFor before that. Leases in the buffer are extended without this bound. If
-	// readers take no lease for MaxExtend, the consumer of a plain queue releases its buffer, and claims nothing for LeaseFor, in which
-	// other consumers may claim these messages. Default: 1 h. Range: 100 ms to 100 years.
+	// message. The time might start up to a third of LeaseFor earlier. Leases in the buffer are extended without this bound. If readers
+	// take no lease for MaxExtend, the consumer of a plain queue releases its buffer, and claims nothing for LeaseFor, so that other
+	// consumers may claim these messages. Default: 1 h. Range: 100 ms to 100 years.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. The first pause is 10 ms, and each
 	// further one is twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause
@@ -260,9 +261,9 @@ type ConsumerConfig struct {
 	// reading the next due time, and does not listen for a Config.Notifier. With a Prefetch of 1 it holds the messages of its readers
 	// and one more. Default: false.
 	StopWhenIdle bool
-	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of them are idle at once. A
-	// consumer therefore does not end while a handler of another might send to its queue. Without StopWhenIdle it is an error.
-	// Default: none, the consumer ends by itself.
+	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of them are idle at once. A consumer
+	// therefore does not end while a handler of another might send to its queue. Without StopWhenIdle it is an error. Default: none; the
+	// consumer ends on its own.
 	IdleGroup *IdleGroup
 }
 

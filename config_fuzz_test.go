@@ -15,8 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// field is one field of a config and the bounds that its comment says; 0 is
-// always its default.
+// field is one field of a config with the bounds from its comment. 0 always means its default.
 type field struct {
 	name             string
 	given, low, high int64
@@ -25,8 +24,8 @@ type field struct {
 
 func (f field) wrong() bool { return f.given != 0 && (f.given < f.low || f.given > f.high) }
 
-// requireFields: the error names every wrong field and no other, and without one
-// each field is what was given or a default within its bounds.
+// requireFields: the error names every wrong field and no other. Without an error each field has
+// the given value or a default within its bounds.
 func requireFields(t *testing.T, err error, fields ...field) {
 	t.Helper()
 	for _, f := range fields {
@@ -44,7 +43,7 @@ func requireFields(t *testing.T, err error, fields ...field) {
 	}
 }
 
-// FuzzConfig: no config panics, and an error says which fields are wrong.
+// FuzzConfig: no config panics, and the error names the wrong fields.
 func FuzzConfig(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), "")
 	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "\xff")
@@ -85,8 +84,8 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// withoutLines is an error without the lines about these fields, which are
-// checked by themselves; nil if none is left.
+// withoutLines returns err without the lines about these fields, which are checked separately, or
+// nil if no line is left.
 func withoutLines(err error, fields ...string) error {
 	if err == nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/chanq/chanq/internal/consume"
 )
 
-// The consumer as users see it. Its engine is package internal/consume; consumer_engine.go connects the two.
+// The public consumer. Its engine is package internal/consume; consumer_engine.go connects the two.
 
-// Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any number of
-// goroutines may read it at once, by its channel, All, Receive and Handle, and each lease goes to one of them. End it by Stop, or the
-// end of Consume's context, and Shutdown.
+// Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any number of goroutines
+// may read it at once, by its channel, All, Receive and Handle, and each lease goes to one of them. To end it, call Stop or cancel
+// Consume's context, and then call Shutdown.
 //
 // While busy it uses up to five of the sessions that all queues on its *sql.DB share, three in normal operation: one claims, two
 // settle and two extend leases. Each Pipe that reads it uses one more. While idle it holds none.
@@ -28,7 +28,7 @@ type ConsumerStats struct {
 	Claimed     int64 // messages
 	Claims      int64 // statements that found messages
 	EmptyClaims int64 // statements that found none
-	Looks       int64 // reads of an idle consumer, to learn when a claim might find messages
+	Looks       int64 // reads by which an idle consumer learns when a claim might find messages
 
 	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit. In another transaction it counts
 	// when the consumer has found that the message is gone, about 1 s after the commit.
@@ -88,8 +88,8 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 }
 
 // Receive waits for a lease, and then at most wait for more, up to maxBatch leases in all. It returns at least one lease or an error.
-// With a wait of 0 it takes only what the buffer already has. It skips leases that expired in the buffer. It costs no round trip. The
-// caller owns the slice, and settles its leases one by one, or all together by Ack or AckTx.
+// With a wait of 0 it takes only buffered leases. It skips leases that expired in the buffer. It costs no round trip. The caller owns
+// the slice, and settles its leases one by one, or all together by Ack or AckTx.
 //
 // If ctx ends before the first lease arrives, Receive returns the cause of ctx. If the consumer has ended, it returns Err, or
 // ErrClosed if Err is nil. If ctx ends during the wait for more, that wait ends. Unlike the loop over All, Receive stops nothing: it
@@ -132,8 +132,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Durat
 	return batch, nil
 }
 
-// next returns a buffered lease, or the one that comes before the end of ctx and over. It is nil if there is none. Without over it does
-// not wait.
+// next returns a buffered lease, or the first that arrives before the end of ctx and over, or nil. If over is nil, it does not wait.
 func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T] {
 	select {
 	case l := <-c.feed.C(): // nil if the channel is closed

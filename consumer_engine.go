@@ -22,7 +22,7 @@ type consumer struct {
 	engine *consume.Consumer
 }
 
-// newConsumer makes a consumer, and starts nothing. values are those of the leases' contexts.
+// newConsumer makes a consumer, and starts nothing. The leases' contexts have the values of values.
 func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consumer, error) {
 	c := &consumer{queue: q, cfg: cfg, health: q.availability("consumer")}
 	var group *consume.Group
@@ -81,7 +81,7 @@ func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	call(hook, e)
 }
 
-// about makes a Delivery of a message that no reader has seen, for the events of its lease. Headers that cannot be decoded are left out.
+// about makes a Delivery of a message that no reader has seen, for the events of its lease. It omits headers that cannot be decoded.
 func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 	d := &Delivery{}
 	d.fill(c.queue, l, row)
@@ -97,7 +97,7 @@ func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
 	call(c.queue.cfg.Hooks.Settled, e)
 }
 
-// leaseLost returns the call of the LeaseLost hook, or nil.
+// leaseLost returns a function that calls the LeaseLost hook, or nil.
 func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
 	hook := c.queue.cfg.Hooks.LeaseLost
 	if hook == nil {
@@ -107,7 +107,7 @@ func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
 	return func() { call(hook, e) }
 }
 
-// reasonOf is the reason of a dead letter that hooks get.
+// reasonOf returns the reason of a dead letter for hooks.
 func reasonOf(l *lease.Lease) string {
 	if l.Quiet {
 		return "chanq: cannot decode: last_error of the message says why"
@@ -118,19 +118,19 @@ func reasonOf(l *lease.Lease) string {
 // IdleGroup ends consumers when all of them are idle at once, for example the stages of a pipeline: see ConsumerConfig.IdleGroup.
 type IdleGroup struct{ group consume.Group }
 
-// NewIdleGroup returns a group of this many consumers. No consumer of the group ends before all were started.
+// NewIdleGroup returns a group for this number of consumers. No consumer of the group ends before all have started.
 func NewIdleGroup(consumers int) *IdleGroup {
 	g := &IdleGroup{}
 	g.group.Init(consumers)
 	return g
 }
 
-// How claimed rows become leases with bodies.
+// Claimed rows become leases with bodies.
 //
-// A reader may keep a lease long after its ack. That must not keep neighbouring leases in memory, so leases share little: a slab has
-// few leases with few bytes of bodies in all, bytes are in small chunks, and a large body is alone. A codec may make a value of any size
-// from few bytes. Leases with such values share only the slab of their inner parts, which refer to no message. All that leases share is
-// less than 48 KiB.
+// A reader may keep a lease long after its ack. That must not keep neighbouring leases in memory, so leases share little: a slab has few
+// leases with few bytes of bodies in all, bytes are in small chunks, and a large body is stored alone. A codec may make a value of any
+// size from few bytes. Leases with such values share only the slab of their inner parts, which refer to no message. Shared memory is
+// less than 48 KiB in all.
 const (
 	slabBytes = 8 << 10 // of keys, headers and bodies whose leases share a slab
 	// headersGrow is about the largest ratio of the size of decoded headers (a map, and a string for each name and value) to that of
@@ -146,7 +146,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		if len(slab) == 0 {
 			slab = make([]Lease[T], sharing[T](b.Rows[i:]))
 		}
-		l := &slab[0] // also of leases that are left out: their weight has counted
+		l := &slab[0] // also for omitted leases, because their weight is counted
 		slab = slab[1:]
 		if under.State() != lease.Held {
 			c.engine.Skip(under)
@@ -168,7 +168,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 	return into
 }
 
-// sharing is how many leases of the first rows may share a slab.
+// sharing returns how many leases of the first rows may share a slab.
 func sharing[T any](rows []table.Claimed) int {
 	if meetsCodec[T]() {
 		return 1
@@ -203,7 +203,7 @@ func (d *Delivery) fill(q *queue, under *lease.Lease, row *table.Claimed) {
 	d.DedupKey, d.Type = string(row.Key), string(row.Type)
 }
 
-// fill makes a lease of a message. Its error is that of a decoder.
+// fill makes a lease of a message. It returns the error of a decoder.
 func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err error) {
 	l.Delivery.fill(q, under, row)
 	if l.Headers, err = decodeHeaders(row.Headers); err != nil {
@@ -212,10 +212,10 @@ func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err e
 	return decodeBody(q.cfg.Codec, row.Body, &l.Body)
 }
 
-// holderOf is the consumer that has claimed a lease.
+// holderOf returns the consumer that claimed a lease.
 func holderOf(l *lease.Lease) *consumer { return l.Home.Of.(*consumer) }
 
-// skip reports a lease that expired in the buffer, and has its consumer release it.
+// skip reports whether a lease expired in the buffer, and has its consumer release it.
 func skip[T any](l *Lease[T]) bool {
 	return l.lease.Gone() && holderOf(l.lease).engine.Skip(l.lease)
 }

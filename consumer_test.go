@@ -13,7 +13,7 @@ func TestTheBufferKeepsWithinItsBytes(t *testing.T) {
 	q := openTestQueue[[]byte](t, Config{})
 	p := testProducer(t, q, ProducerConfig{})
 	c := testConsumer(t, q, ConsumerConfig{PrefetchBytes: 300_000})
-	for range 16 { // the first claim knows nothing of the size of bodies
+	for range 16 { // the first claim does not know the size of bodies
 		_, err := p.Send(t.Context(), Message[[]byte]{Body: make([]byte, 100_000)})
 		require.NoError(t, err)
 		require.NoError(t, (<-c.C()).Ack())
@@ -65,7 +65,7 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 	require.NoError(t, err)
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
 	l := <-c.C()
-	require.NoError(t, l.Extend(t.Context(), time.Minute)) // as little as a slow claim leaves
+	require.NoError(t, l.Extend(t.Context(), time.Minute)) // the time that a slow claim leaves
 	require.Eventually(t, func() bool { return time.Until(l.Deadline()) > 30*time.Minute }, time.Minute, time.Millisecond)
 	require.NoError(t, l.Ack())
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// Statements for SQLite read numbers from blobs, by way of the encoding of the file:
-// in any but UTF-8 they would store every body empty, and say nothing.
+// SQLite statements read numbers from blobs, using the encoding of the file. With any encoding except UTF-8 they would
+// silently store every body empty.
 func TestAFileInUTF16IsRefused(t *testing.T) {
 	for _, encoding := range []string{"UTF-16le", "UTF-16be", "UTF-16"} {
 		db, err := embedded.Open(filepath.Join(t.TempDir(), "application.db"))
@@ -34,7 +34,7 @@ func TestAFileInUTF16IsRefused(t *testing.T) {
 		refused(chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
 		var tables int
 		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&tables))
-		require.Equal(t, 1, tables, "nothing was made")
+		require.Equal(t, 1, tables, "nothing was created")
 
 		texts, err := chanq.Schema(chanq.DialectSQLite, "orders", chanq.Config{})
 		require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestSchemasWhoseNamesAScriptWouldChangeAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Its remedy is another database: a session's encoding does not matter.
+// The remedy is another database: the encoding of a session does not matter.
 func TestADatabaseThatCannotHoldAllTextIsRefused(t *testing.T) {
 	db := pgtest.Encoding(t, "LATIN1")
 	_, err := chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
@@ -74,7 +74,8 @@ func TestADatabaseThatCannotHoldAllTextIsRefused(t *testing.T) {
 	require.NotContains(t, err.Error(), "client_encoding")
 }
 
-// sqliteFiles are the ways to open a file: embedded, and by a DSN whose PRAGMA writes the first page before any table is made.
+// sqliteFiles are the ways to open a file: embedded, and by a DSN whose PRAGMA writes the first page before any table is
+// created.
 var sqliteFiles = map[string]func(path string) (*sql.DB, error){
 	"embedded": embedded.Open,
 	"a DSN": func(path string) (*sql.DB, error) {
@@ -82,7 +83,7 @@ var sqliteFiles = map[string]func(path string) (*sql.DB, error){
 	},
 }
 
-// autoVacuum is the setting of a file, or of a database in memory: 0 is none, and 2 incremental.
+// autoVacuum returns the setting of a file, or of a database in memory: 0 is none, and 2 incremental.
 func autoVacuum(t *testing.T, db *sql.DB) (mode int) {
 	t.Helper()
 	require.NoError(t, db.QueryRowContext(t.Context(), "PRAGMA auto_vacuum").Scan(&mode))
@@ -134,7 +135,7 @@ func TestAFileThatHasTablesKeepsItsSetting(t *testing.T) {
 	require.NoError(t, chanq.Migrate(t.Context(), memory, "work", chanq.Config{}))
 	require.Zero(t, autoVacuum(t, memory))
 
-	// What the documents say to do about it.
+	// The remedy in the documents.
 	db, err = embedded.Open(path)
 	require.NoError(t, err)
 	defer db.Close()
@@ -171,7 +172,7 @@ func TestConsumersReturnTheSpaceOfDeletedMessagesToTheFileSystem(t *testing.T) {
 	require.NoError(t, chanq.Ack(testdb.Soon(t), testdb.Take(t, c, messages)...))
 	most := free()
 	require.Greater(t, most, messages*size/4096)
-	testdb.Eventually(t, "all but 2 MiB are returned", func() bool { return free() < 512+256 })
+	testdb.Eventually(t, "all except 2 MiB are returned", func() bool { return free() < 512+256 })
 	require.GreaterOrEqual(t, free(), 512, "for the next messages")
 	_, err = db.ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)")
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A program links what it uses: no driver but its own, no server of the tests, and
-// besides the standard library nothing but these.
+// A program links only the packages that it needs: its own driver, no server for tests, and apart from the standard
+// library only these packages.
 func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	require.NoError(t, err)
@@ -29,12 +29,12 @@ func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
 	require.Contains(t, string(out), "github.com/chanq/chanq/sqlbatch/sqlserver")
 }
 
-// apart are modules that only the command, the metrics and the browser tests need, which are modules of their own:
-// a program that imports chanq may pin other versions.
+// apart are modules that only the command, the metrics and the browser tests need. Those are separate modules, so
+// that a program that imports chanq may pin other versions.
 var apart = []string{"github.com/chromedp/", "github.com/prometheus/", "github.com/spf13/cobra", "github.com/schollz/progressbar"}
 
 func TestNoModuleOfTheCommandIsInTheBuildList(t *testing.T) {
-	for _, file := range []string{"go.mod", "go.sum"} { // go.sum has what the requirements require
+	for _, file := range []string{"go.mod", "go.sum"} { // go.sum lists indirect requirements
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.Contains(t, string(text), "github.com/jackc/pgx/v5 ", file)
@@ -44,7 +44,7 @@ func TestNoModuleOfTheCommandIsInTheBuildList(t *testing.T) {
 	}
 }
 
-// A workspace replaces these itself, and go install refuses a command that replaces a module.
+// A workspace makes these replacements, and go install refuses a command whose go.mod has a replace directive.
 func TestModulesThatAreInstalledReplaceNothing(t *testing.T) {
 	for _, file := range []string{"go.mod", "chanqprom/go.mod", "cmd/chanq/go.mod"} {
 		text, err := os.ReadFile(file)
@@ -54,7 +54,7 @@ func TestModulesThatAreInstalledReplaceNothing(t *testing.T) {
 }
 
 // A program with chanq and a driver, outside of the repository, has few modules in its build list and in its go.mod.
-// Go asks for the go.mod of each module in the list, so this needs the network or a module cache that has them.
+// Go reads the go.mod of each module in the list, so this needs the network or a module cache that has them.
 func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
 	testdb.Long(t)
 	const (
@@ -88,8 +88,7 @@ func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(string(mod), "\n"), mostLines, string(mod))
 }
 
-// The library is configured by what it is given: it reads no environment variable, and opens no
-// connection of its own.
+// The library is configured only by its arguments: it reads no environment variable and opens no connections itself.
 func TestTheLibraryReadsNoEnvironmentAndOpensNoConnection(t *testing.T) {
 	forbidden := regexp.MustCompile(`\b(os\.(Getenv|LookupEnv|Environ|ExpandEnv)|sql\.(Open|OpenDB)|net\.Dial\w*)\(`)
 	looked := 0

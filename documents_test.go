@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// documents are the texts of the repository, by their paths.
+// documents returns the files of the repository with this ending, by path.
 func documents(t *testing.T, ending string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -37,7 +37,7 @@ func documents(t *testing.T, ending string) map[string]string {
 	return texts
 }
 
-// What the documents have in Go is a part of what the tests compile and run.
+// Go code in documents is part of the code that tests compile and run.
 func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
 	var sources []string
 	for _, pattern := range []string{"example*_test.go", "examples/*/*.go", "*/example*_test.go", "prove/ormtx/*_test.go"} {
@@ -61,8 +61,8 @@ func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
 	require.Greater(t, blocks, 20)
 }
 
-// quotes says that a block is a part of a source. One with a line of … is a sketch: the source
-// has its lines in their order, with others between them.
+// quotes reports whether a block is part of a source. A block with a line of … is a sketch: the source contains
+// its lines in the same order, with other lines between them.
 func quotes(source, block string) bool {
 	if !strings.Contains("\n"+block, "\n…\n") {
 		return strings.Contains(source, "\n"+block)
@@ -80,12 +80,12 @@ func quotes(source, block string) bool {
 	return true
 }
 
-// unindented is a text whose lines begin with their first letter.
+// unindented returns a text without leading tabs.
 func unindented(text string) string {
 	return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "")
 }
 
-// A block says what it is written in: so the tests that run blocks can tell which are theirs.
+// Each block names its language, so that the tests that run blocks find theirs.
 func TestEachBlockNamesItsLanguage(t *testing.T) {
 	languages := []string{"go", "sh", "sql", "yaml", "text"}
 	for file, text := range documents(t, ".md") {
@@ -100,7 +100,7 @@ func TestEachBlockNamesItsLanguage(t *testing.T) {
 	}
 }
 
-// A line of text that follows the last row of a table is shown as a row of it.
+// A line of text directly after a table is rendered as a row of the table.
 func TestTablesEndWithAnEmptyLine(t *testing.T) {
 	code := regexp.MustCompile("(?ms)^```.*?^```$")
 	glued := regexp.MustCompile(`(?m)^\|.*\n[^|\n<].*`)
@@ -143,8 +143,8 @@ func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// Who reads the book from its beginning is led through it: the last line of each page but one names
-// the page that the index has behind it.
+// The pages can be read in order: the last line of each page except the last links to the page that follows it
+// in the index.
 func TestThePagesFollowEachOther(t *testing.T) {
 	texts := documents(t, ".md")
 	index, led := texts["docs/README.md"], 0
@@ -159,10 +159,10 @@ func TestThePagesFollowEachOther(t *testing.T) {
 		require.NotNil(t, behind, "%s is the last of the index, and leads to %s", page, next[1])
 		require.Equal(t, behind[1], next[1], "%s leads to %s", page, next[1])
 	}
-	require.Equal(t, len(pages(t))-1, led, "each page but the last one leads to another")
+	require.Equal(t, len(pages(t))-1, led, "each page except the last leads to another")
 }
 
-// pages are the names of the pages of docs.
+// pages returns the names of the pages of docs.
 func pages(t *testing.T) (names []string) {
 	files, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func pages(t *testing.T) (names []string) {
 	return names
 }
 
-// sections are the names by which links find the headings of a document.
+// sections returns the anchors of the headings of a document.
 func sections(text string) (names []string) {
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
 		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
@@ -183,8 +183,8 @@ func sections(text string) (names []string) {
 	return names
 }
 
-// A promise is as good as its test: those that documents name are there, and each guarantee that
-// has tests has a row in the table of reliability. A name that ends in … is the beginning of one.
+// Tests that documents name exist, and each guarantee with tests has a row in the table of reliability. A name
+// that ends in … is a prefix.
 func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 	beginning := regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Benchmark)\w+|"G\d\d_\w+`)
 	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark|G\\d\\d_)[A-Za-z0-9_]+)(…?)`")
@@ -210,13 +210,13 @@ func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 	}
 }
 
-// isThere reports that a name, or a name that it begins if it ends in …, is one of the tests.
+// isThere reports whether a name, or a prefix if it ends in …, matches one of the tests.
 func isThere(tests map[string]bool, name []string) bool {
 	begins := func(test string) bool { return strings.HasPrefix(test, name[1]) }
 	return tests[name[1]] || name[2] != "" && slices.ContainsFunc(slices.Collect(maps.Keys(tests)), begins)
 }
 
-// TestEachFaultHasATest: each row of docs/internals/faults.md names tests that are there.
+// TestEachFaultHasATest: each row of docs/internals/faults.md names existing tests.
 func TestEachFaultHasATest(t *testing.T) {
 	text, err := os.ReadFile("docs/internals/faults.md")
 	require.NoError(t, err)
@@ -241,11 +241,11 @@ func TestEachFaultHasATest(t *testing.T) {
 	require.Greater(t, rows, 50)
 }
 
-// Each function and file that ARCHITECTURE.md names in a row is there, so that a reader does not search for it.
+// Each function and file that ARCHITECTURE.md names in a row exists.
 func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
 	text := documents(t, "ARCHITECTURE.md")["ARCHITECTURE.md"]
 	sources := documents(t, ".go")
-	declared := map[string]bool{} // also the methods, as type.method
+	declared := map[string]bool{} // also methods, as type.method
 	declaration := regexp.MustCompile(`(?m)^(?:func (?:\(\w* ?\*?(\w+)[^)]*\) )?(\w+)|type (\w+)|\t([A-Z]\w*)(?:, [A-Z]\w*)* +[\w*.\[\]]+)`)
 	for _, source := range sources {
 		for _, match := range declaration.FindAllStringSubmatch(source, -1) {
@@ -282,8 +282,8 @@ func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
 	require.Greater(t, names, 90)
 }
 
-// A browser shows nothing of a picture that is not well-formed, and draws text beyond its edge
-// nowhere: those that are written by hand have a title, a viewBox and no script.
+// A browser renders no picture that is not well-formed, and clips text beyond its edge. Hand-written pictures
+// have a title, a viewBox and no script.
 func TestThePicturesAreWellFormed(t *testing.T) {
 	pictures := documents(t, ".svg")
 	require.Contains(t, pictures, "docs/pictures/way.svg")

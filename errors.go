@@ -18,7 +18,7 @@ var (
 	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
 	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context ends with it, and Handle
-	// returns it if something was left.
+	// returns it if work was left.
 	ErrStopped = lease.ErrStopped
 	// ErrClosed: returned by sends after Close of the producer has begun, by settles after Shutdown of the consumer has given up, and
 	// by Receive after the consumer has stopped.
@@ -34,7 +34,7 @@ var (
 	// value.
 	ErrShards = errors.New("chanq: stored shard differs")
 	// ErrUnavailable: the database did not answer Open or StoredConfig, or Migrate got no connection, so the state of the queue is
-	// unknown. Call again later.
+	// unknown. Try again later.
 	ErrUnavailable = errors.New("chanq: database does not answer")
 	// ErrNotDurable: the database may lose confirmed commits. The error names the setting. Config.Durability can allow it.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
@@ -46,8 +46,8 @@ var (
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
-// Cause is the reason why a message is dead: chanqadmin.Entry and DeadEvent have it, and chanqadmin.Select selects by it. Its String is
-// the word of its constant in lower case, for example "exhausted". chanqadmin.ParseCause reads that word.
+// Cause is the reason why a message is dead. chanqadmin.Entry and DeadEvent contain it, and chanqadmin.Select selects by it. Its String
+// is the name of its constant in lower case, for example "exhausted". chanqadmin.ParseCause parses it.
 type Cause = sqlbatch.Cause
 
 // The causes. The table of dead messages stores these numbers.
@@ -57,11 +57,11 @@ const (
 	CauseExpired     Cause = 3 // its TTL was over
 	CauseUndecodable Cause = 4 // its body or its headers cannot be decoded
 	CauseUnreadable  Cause = 5 // its contents could not be read, and that was its last attempt
-	CauseKilled      Cause = 6 // the processes of its handlers die, or its leases expire (Config.MaxCrashes)
+	CauseKilled      Cause = 6 // its handlers' processes died, or its leases expired (Config.MaxCrashes)
 	CauseOutput      Cause = 7 // an output of a Pipe cannot be stored
 )
 
-// errMadeByHand: no lease belongs to the Delivery.
+// errMadeByHand: the Delivery has no lease.
 var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, use chanq.Outcome")
 
 // OpError is a failed operation on a queue: its statement failed, or an argument is invalid.
@@ -69,7 +69,7 @@ type OpError struct {
 	Op    string // "open", "send", "ack", "claim" …
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
-	// Unknown: the database may or may not have applied the operation. A message that is sent again with the same Message.ID is not
+	// Unknown: the database might or might not have applied the operation. A message that is sent again with the same Message.ID is not
 	// stored twice while it is in the queue (see Message.ID). Settling again is safe, also after redelivery.
 	Unknown bool
 	Err     error
@@ -125,7 +125,7 @@ func (e *BatchError) Unwrap() []error {
 	return errs
 }
 
-// firstOf returns the text of the first error, as a part of another one.
+// firstOf returns the text of the first error, for the text of another error.
 func firstOf(errs []error) string {
 	if len(errs) == 0 {
 		return ""
@@ -139,8 +139,8 @@ type Unsent[T any] struct {
 	Err     error
 }
 
-// UnsentError is returned by Producer.Close. It has the messages that came through the producer's channel and are not known to be
-// stored, without those that Producer.Unsent has returned.
+// UnsentError is returned by Producer.Close. It contains the messages that were sent on the producer's channel and are not known to be
+// stored, except those that Producer.Unsent returned.
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {

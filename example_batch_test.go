@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// numbers is a database whose queue "numbers" has the messages 1 to 3, and a consumer that ends when nothing is due.
+// numbers returns a database whose queue "numbers" has the messages 1 to 3, and a consumer that ends when nothing is due.
 func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -27,7 +27,7 @@ func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	return db, consumer, func() { check(db.Close()) }
 }
 
-// A loop that works on what is there, at most a hundred at once.
+// A loop that processes the available messages, at most a hundred at once.
 func ExampleConsumer_Receive() {
 	ctx := context.Background()
 	_, consumer, done := numbers(ctx)
@@ -47,7 +47,7 @@ func ExampleConsumer_Receive() {
 	// Output: 6
 }
 
-// Rows are written many at a time, in one transaction with the ack of their messages. A message whose row is refused fails alone.
+// Rows are written in batches, in one transaction with the acks of their messages. A message whose row is rejected fails alone.
 func ExampleConsumer_HandleBatches() {
 	ctx := context.Background()
 	db, consumer, done := numbers(ctx)
@@ -87,8 +87,8 @@ func ExampleAck() {
 	// Output: 3 done
 }
 
-// A service that answers "too many requests" must not make a healthy message dead. Outcome
-// tells a test what Consumer.Handle does with a handler's error.
+// A service that answers "too many requests" must not dead-letter a healthy message. Outcome returns what Consumer.Handle does
+// with a handler's error, for tests.
 func ExampleSnooze() {
 	errBusy := errors.New("429")
 	handler := func(context.Context, *chanq.Lease[int]) error {

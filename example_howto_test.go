@@ -17,8 +17,8 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// A handler that calls a service: each answer has its error, and the service learns by the
-// message's ID that it has had it before.
+// A handler that calls a service. Each response maps to an error, and the message's ID lets the
+// service detect a repeated call.
 func ExampleConsumer_Handle_service() {
 	ctx := context.Background()
 	answers := map[string]int{"1 EUR": http.StatusCreated, "0 EUR": http.StatusUnprocessableEntity}
@@ -61,7 +61,7 @@ func ExampleConsumer_Handle_service() {
 	// 0 EUR dead-letter
 }
 
-// Each handler of a consumer has ten seconds.
+// Each call of a handler is limited to ten seconds.
 func ExampleMiddleware() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -89,7 +89,7 @@ func ExampleMiddleware() {
 	// Output: true
 }
 
-// A send whose outcome is not known is repeated with the ID that it had.
+// A send whose outcome is unknown is repeated with the same ID.
 func ExampleProducer_Send() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -114,7 +114,7 @@ func ExampleProducer_Send() {
 	// Output: <nil>
 }
 
-// Hooks tell a program's log and its alarm what happens.
+// Hooks report events to a program's log and its alerts.
 func ExampleJoinHooks() {
 	alarm := func(text string, args ...any) { slog.Error(text, args...) }
 	hooks := chanq.JoinHooks(chanq.LogHooks(slog.Default(), slog.LevelWarn), chanq.Hooks{
@@ -128,7 +128,7 @@ func ExampleJoinHooks() {
 	_ = config
 }
 
-// greet is a handler to be tested.
+// greet is the handler under test.
 func greet(_ context.Context, lease *chanq.Lease[string]) error {
 	if lease.Body == "" {
 		return chanq.DeadLetter(errors.New("nobody to greet"))
@@ -136,7 +136,7 @@ func greet(_ context.Context, lease *chanq.Lease[string]) error {
 	return nil
 }
 
-// A handler by itself needs no database.
+// A handler can be tested without a database.
 func TestGreetSetsAsideWhatHasNoName(t *testing.T) {
 	lease := &chanq.Lease[string]{Delivery: chanq.Delivery{Attempt: 1}}
 	outcome := chanq.Outcome(greet(t.Context(), lease))
@@ -144,7 +144,7 @@ func TestGreetSetsAsideWhatHasNoName(t *testing.T) {
 	require.Equal(t, "nobody to greet", outcome.Reason)
 }
 
-// With a database in memory a test sees what becomes of the messages.
+// A test with a database in memory checks what happens to the messages.
 func TestGreetThroughAQueue(t *testing.T) {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// udpNotifier notifies by datagrams: each process has the addresses of the others, and one of
-// its own. What gets lost is found at the next look.
+// udpNotifier sends notifications as datagrams. Each process has its own address and those of the
+// others. Consumers find the messages of lost datagrams at their next poll.
 type udpNotifier struct {
 	conn   net.PacketConn
 	others []net.Addr
@@ -32,7 +32,7 @@ func newUDPNotifier(conn net.PacketConn, others ...net.Addr) *udpNotifier {
 	return b
 }
 
-// hear wakes who listens to what the datagrams name, until Close.
+// hear wakes the listeners of the queues that the datagrams name, until Close.
 func (b *udpNotifier) hear() {
 	buffer := make([]byte, 512)
 	for {
@@ -41,14 +41,14 @@ func (b *udpNotifier) hear() {
 			return
 		}
 		if err != nil {
-			continue // on Windows: there was nobody at the address of an earlier notification
+			continue // on Windows: no process had the address of an earlier notification
 		}
 		b.mu.Lock()
 		for ear, queue := range b.ears {
 			if queue == string(buffer[:n]) {
 				select {
 				case ear <- struct{}{}:
-				default: // it is awake
+				default: // already notified
 				}
 			}
 		}
@@ -63,7 +63,7 @@ func (b *udpNotifier) Notify(n chanq.Notification) {
 	}
 }
 
-// Listen implements chanq.Notifier. It hears at once, and the first value says so.
+// Listen implements chanq.Notifier. It receives immediately, which the first value reports.
 func (b *udpNotifier) Listen(queue string, _ []int) (<-chan struct{}, func()) {
 	ear := make(chan struct{}, 1)
 	ear <- struct{}{}
@@ -82,7 +82,7 @@ func (b *udpNotifier) Close() {
 	b.joined.Wait()
 }
 
-// Two processes share a file, and wake each other over the network; here both are one.
+// Two processes share a file, and wake each other over the network. Here both are one process.
 func ExampleNotifier() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "notify")

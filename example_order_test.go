@@ -9,17 +9,17 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// Change is what befell a customer.
+// Change is an event in the life of a customer.
 type Change struct{ Text string }
 
-// memory is a database of its own.
+// memory returns a new database in memory.
 func memory() *sql.DB {
 	db, err := embedded.Open(":memory:")
 	check(err)
 	return db
 }
 
-// The messages of one key come in the order in which they were sent, one after another.
+// Messages with the same key are delivered one after another, in the order in which they were sent.
 func ExampleConfig_ordered() {
 	ctx := context.Background()
 	db := memory()

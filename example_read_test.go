@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// What the handler returns decides what becomes of the message.
+// The result of the handler determines what happens to the message.
 func ExampleConsumer_Handle() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -78,7 +78,8 @@ func ExampleDelivery_Settle() {
 	// Output: 1 acked, 1 dead
 }
 
-// Nack fails an attempt. ConsumerConfig.Backoff says when the next one is due, unless the cause does.
+// Nack fails an attempt. ConsumerConfig.Backoff determines when the next attempt is due, unless the
+// cause does.
 func ExampleDelivery_Nack() {
 	ctx := context.Background()
 	db := memory()
@@ -97,7 +98,8 @@ func ExampleDelivery_Nack() {
 	// Output: attempt 2
 }
 
-// A back-off by the error: a page that is busy is due soon, and any other error later each time.
+// A back-off that depends on the error: a busy page is due soon, and any other error waits longer
+// each time.
 func ExampleConsumerConfig_backoff() {
 	ctx := context.Background()
 	db := memory()
@@ -160,7 +162,7 @@ func ExamplePipe() {
 	// copy of invoice 2
 }
 
-// A job that cron starts: it handles what is due and ends.
+// A job that cron starts. It handles the due messages and ends.
 func ExampleConsumerConfig_stopWhenIdle() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")

@@ -39,7 +39,7 @@ func Example() {
 	// order 2
 }
 
-// The same by channels.
+// The same with channels.
 func Example_channels() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -58,7 +58,7 @@ func Example_channels() {
 	check(err)
 	for lease := range consumer.C() {
 		fmt.Println("order", lease.Body.Number)
-		check(lease.Ack()) // joins the next group
+		check(lease.Ack()) // joins the next batch
 		if lease.Body.Number == 2 {
 			consumer.Stop()
 		}
@@ -70,7 +70,7 @@ func Example_channels() {
 	// order 2
 }
 
-// A deployment calls Migrate before its programs start. What all programs must agree on is in Spec.
+// A deployment calls Migrate before its programs start. Spec has the settings that all programs share.
 func ExampleMigrate() {
 	ctx := context.Background()
 	db := memory()
@@ -82,7 +82,7 @@ func ExampleMigrate() {
 	// Output: 5 attempts
 }
 
-// Open changes nothing. It refuses a queue that is not what the program needs.
+// Open changes nothing. It refuses a queue that does not match the program's Config.
 func ExampleOpen() {
 	ctx := context.Background()
 	db := memory()

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// openQueue makes the tables of a queue and opens it.
+// openQueue creates and opens a queue.
 func openQueue[T any](ctx context.Context, db *sql.DB, name string) *chanq.Queue[T] {
 	check(chanq.Migrate(ctx, db, name, chanq.Config{}))
 	q, err := chanq.Open[T](ctx, db, name, chanq.Config{})
@@ -20,8 +20,7 @@ func openQueue[T any](ctx context.Context, db *sql.DB, name string) *chanq.Queue
 	return q
 }
 
-// A message that is sent with the rows that caused it: both are committed, or
-// neither.
+// A message is sent in one transaction with the rows that caused it. Either both are committed or neither.
 func ExampleQueue_SendTx() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -78,8 +77,8 @@ func ExampleInTx() {
 	// empty: false
 }
 
-// A message that is acked with the rows that it causes: this effect happens
-// exactly once, whatever is killed.
+// A message is acked in one transaction with the rows that it causes. Their effect happens exactly once,
+// whichever process is killed.
 func ExampleLease_AckTx() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -163,7 +162,7 @@ func ExampleAckTx() {
 		check(err)
 		if err := total(batch); err != nil {
 			for _, lease := range batch {
-				_ = lease.Nack(chanq.RetryAfter(time.Second, err)) // its outcome does not matter: it comes again
+				_ = lease.Nack(chanq.RetryAfter(time.Second, err)) // the outcome does not matter: the message is redelivered
 			}
 			continue
 		}

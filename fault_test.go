@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// faulty panics where one kind of statement is built, which each goroutine of chanq does outside of the
-// driver.
+// faulty panics where one kind of statement is built. Each goroutine of chanq builds statements outside
+// of the driver.
 type faulty struct {
 	sqlbatch.Queue
 	at string
@@ -65,8 +65,8 @@ func (f faulty) Sample(s sqlbatch.Sample) sqlbatch.Statement {
 	return f.Queue.Sample(s)
 }
 
-// TestAFaultOfChanqEndsTheProgram runs itself as a program for each goroutine. A goroutine that ended
-// without the program would leave leases that are not extended, or calls that do not return.
+// TestAFaultOfChanqEndsTheProgram runs itself as a program for each goroutine. If a goroutine ended and
+// the program continued, leases would not be extended, or calls would not return.
 func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
 	const variable = "CHANQ_FAULT"
 	if at := os.Getenv(variable); at != "" {
@@ -85,7 +85,8 @@ func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
 	}
 }
 
-// meetFault has a goroutine panic, and waits for a minute at most. The panic ends the program before.
+// meetFault makes a goroutine panic, and waits for at most a minute. The panic ends the program
+// earlier.
 func meetFault(t *testing.T, at string) {
 	cfg, ms := Config{}, make([]Message[string], 2)
 	if at == "read" {
@@ -110,5 +111,5 @@ func meetFault(t *testing.T, at string) {
 		err = (<-c.C()).Ack()
 	}
 	<-soon(t).Done()
-	require.Fail(t, "the program goes on", err)
+	require.Fail(t, "the program continues", err)
 }

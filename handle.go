@@ -18,10 +18,10 @@ import (
 // Handler handles a message: see Consumer.Handle.
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
-// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and deadlines. ctx is the context of
-// the lease. next calls the next Middleware of ConsumerConfig.Middleware, or the handler, with the given context, and returns its
-// result. A Middleware may call next again. The result of the outermost Middleware settles the lease, as Consumer.Handle describes; a
-// Middleware that returns without a call of next has handled the message. A panic in the handler unwinds through it.
+// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and deadlines. ctx is the context of the
+// lease. next calls the next Middleware of ConsumerConfig.Middleware, or the handler, with the given context, and returns its result. A
+// Middleware may call next again. The result of the outermost Middleware settles the lease, as Consumer.Handle describes; a Middleware
+// that returns without calling next has handled the message. A panic in the handler unwinds through it.
 //
 // In Pipe the outputs are those of the last call of next, or none if that call failed or there was none.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
@@ -43,9 +43,9 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 // Outcome returns the outcome of an error. The Handled hook is called after each call. Without Config.Hooks the errors of fn are only
 // in the database: set LogHooks.
 //
-// Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as high as the systems that they
-// call, and the connections of the *sql.DB, serve at once. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is
-// no longer extended: within LeaseFor its context ends with ErrLeaseLost, and the message is redelivered.
+// Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as many as the systems that they call
+// and the connections of the *sql.DB can serve at once. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is no
+// longer extended: within LeaseFor its context ends with ErrLeaseLost, and the message is redelivered.
 //
 // Handle ends the consumer. When the consumer stops, calls that have begun continue for ConsumerConfig.DrainFor. Then their contexts
 // end with the cause ErrStopped. From then on an error, unless it is DeadLetter or Snooze, releases the message uncounted. 1 s later
@@ -73,7 +73,7 @@ func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	return nil
 }
 
-// checkHandler returns an error if no worker would call anything.
+// checkHandler returns an error if there is no worker or no function to call.
 func checkHandler(workers int, none bool) error {
 	switch {
 	case workers < 1:
@@ -110,7 +110,7 @@ func handle[T any](leases <-chan *Lease[T], fn Handler[T]) {
 	}
 }
 
-// invoke calls a handler by the Middleware of its consumer.
+// invoke calls a handler through the Middleware of its consumer.
 func invoke[T any](c *consumer, l *Lease[T], fn Handler[T]) error {
 	if len(c.cfg.Middleware) == 0 {
 		return fn(l.Context(), l)
@@ -118,7 +118,7 @@ func invoke[T any](c *consumer, l *Lease[T], fn Handler[T]) error {
 	return around(l.Context(), c.cfg.Middleware, &l.Delivery, func(ctx context.Context) error { return fn(ctx, l) })
 }
 
-// around calls the first Middleware, whose next calls the others, and then do.
+// around calls the first Middleware, whose next calls the remaining ones and then do.
 func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.Context) error) error {
 	if len(all) == 0 {
 		return do(ctx)
@@ -158,7 +158,7 @@ func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, f
 	return err
 }
 
-// oneByOne returns an error for a consumer with Middleware, which is called with one delivery.
+// oneByOne returns an error for a consumer with Middleware, which takes one delivery per call.
 func (c *consumer) oneByOne() error {
 	if len(c.cfg.Middleware) > 0 {
 		return errors.New("ConsumerConfig.Middleware is set: must be empty for batches, since it gets one delivery; or use Handle")
@@ -166,7 +166,7 @@ func (c *consumer) oneByOne() error {
 	return nil
 }
 
-// handleBatch calls fn for a batch, and if that fails for each of its leases.
+// handleBatch calls fn for a batch and, if that fails, for each of its leases.
 func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context, []*Lease[T]) error) {
 	held := make([]*Lease[T], 0, len(batch))
 	for _, l := range batch {
@@ -192,7 +192,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 	}
 	attempt(held, func(took time.Duration, err error) {
 		together := err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze
-		base.Workers(1, func() { // another one after a call that left by runtime.Goexit
+		base.Workers(1, func() { // a new one after a call that exited by runtime.Goexit
 			for len(held) > 0 {
 				l := held[0]
 				held = held[1:]
@@ -211,13 +211,13 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 	})
 }
 
-// late reports a lease that has expired, or is not extended and will expire soon.
+// late reports whether a lease has expired, or is not extended and will expire soon.
 func (c *consumer) late(l *lease.Lease) bool {
 	left := l.Period.Deadline() - base.Now()
 	return left <= 0 || l.State() == lease.InTx && left < c.cfg.LeaseFor/4
 }
 
-// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck says that a
+// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck reports that a
 // hook, a codec or the driver does not return.
 func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err error) {
 	over := make(chan struct{})
@@ -238,7 +238,7 @@ func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err e
 	return left.Stuck, err
 }
 
-// end ends the consumer: see consume.Consumer.End. The error counts what is left.
+// end ends the consumer: see consume.Consumer.End. The error counts the remaining work.
 func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	left := c.engine.End(bound)
 	if left == (consume.Left{}) {
@@ -268,7 +268,7 @@ func (c *consumer) attempt(do func() error, then func(took time.Duration, err er
 	err = do()
 }
 
-// dispose settles a lease as its handler's error says, unless it is settled or lost.
+// dispose settles a lease according to its handler's error, unless it is settled or lost.
 func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 	switch l := d.lease; {
 	case err == nil && l.State() == lease.InTx && !l.RolledBack.Load():
@@ -281,10 +281,10 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	}
-	_ = c.settle(d, Outcome(err), took, err) // ErrLeaseLost, ErrSettled or ErrClosed, as Wait and the hooks have it
+	_ = c.settle(d, Outcome(err), took, err) // Wait and the hooks report ErrLeaseLost, ErrSettled or ErrClosed
 }
 
-// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is what a handler returned, or the cause.
+// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is the error of a handler, or the cause.
 func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err error) error {
 	op, cause := lease.Nack, Cause(0)
 	switch {
@@ -315,8 +315,8 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 	return refused
 }
 
-// handled calls the Handled hook. After an error it calls it on a goroutine of its own, as all hooks; after a success, for speed, on that
-// of the worker, which is replaced if the hook leaves by runtime.Goexit. Without a hook it allocates nothing.
+// handled calls the Handled hook. After an error the call has its own goroutine, as for all hooks. After a success, for speed, it uses
+// the goroutine of the worker, which is replaced if the hook calls runtime.Goexit. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {

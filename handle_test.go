@@ -99,8 +99,8 @@ func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
 	require.False(t, errors.As(err, &op) && op.Unknown)
 }
 
-// What a handler receives is no message to send: it has none of the fields that say where a message was and when it is due, so what is
-// sent on is another message.
+// A Lease is not a Message: it has no fields for the message's former queue position and due time, so a body that is sent on becomes a
+// new message.
 func TestABodyThatIsSentOnIsANewMessage(t *testing.T) {
 	ctx := t.Context()
 	db, err := embedded.Open(":memory:")
@@ -130,7 +130,7 @@ func TestABodyThatIsSentOnIsANewMessage(t *testing.T) {
 	}
 }
 
-// What becomes of a message is said by an error, the same one of a handler, of Settle and of Nack, and not by a method for each outcome.
+// An error determines what happens to a message, the same one for a handler, Settle and Nack. There is no method for each outcome.
 func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 	var methods []string
 	for i := range reflect.TypeFor[*chanq.Delivery]().NumMethod() {
@@ -139,8 +139,7 @@ func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 	require.Equal(t, []string{"Ack", "AckTx", "Context", "Deadline", "Extend", "Nack", "Release", "Settle", "Stopping", "Wait"}, methods)
 }
 
-// A lease that a test has made stands for no message: whatever a handler asks of it is
-// answered.
+// A lease that a test has made belongs to no message. All its methods return.
 func TestALeaseMadeByHandReportsIt(t *testing.T) {
 	ctx := t.Context()
 	db, err := embedded.Open(":memory:")
@@ -168,7 +167,7 @@ func TestALeaseMadeByHandReportsIt(t *testing.T) {
 	require.Zero(t, l.Deadline())
 }
 
-// odd is an error whose methods do what they should not.
+// odd is an error whose methods misbehave.
 type odd struct{}
 
 func (odd) Error() string { panic("no text") }

@@ -11,10 +11,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// BenchmarkHistory is what a program's part of the history costs, of which it does one add in ten
-// seconds, and one of all programs a count besides: add is the statement that adds what was done
-// to the samples; count is Stats, of a queue of 20,000 messages, and its sample. docs/operations.md
-// has the figures.
+// BenchmarkHistory measures a program's cost of the history: one add in ten seconds, and in one of
+// all programs also a count. add is the statement that adds the program's counts to the samples.
+// count is Stats, of a queue of 20,000 messages, and its sample. docs/operations.md has the
+// figures.
 func BenchmarkHistory(b *testing.B) {
 	for engine, open := range map[string]func() *sql.DB{
 		"sqlite":   func() *sql.DB { return openSQLite(b) },

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkWithHistory is what comes through a queue with the history and without, side by side in turns:
-// ratio is messages a second with it, over those without. A sample is taken every half second, which
-// is twenty times as often as in a program.
+// BenchmarkWithHistory compares the throughput of a queue with and without the history, alternately.
+// ratio is messages per second with it, divided by those without. A sample is taken every half second,
+// which is twenty times as often as in a program.
 func BenchmarkWithHistory(b *testing.B) {
 	onEngines(b, func(b *testing.B, open opener) {
 		for b.Loop() {
@@ -26,7 +26,7 @@ func BenchmarkWithHistory(b *testing.B) {
 	})
 }
 
-// throughput is how many messages a second come through a new queue, for two seconds.
+// throughput returns the messages per second that pass through a new queue, for two seconds.
 func throughput(b *testing.B, open opener, h History) float64 {
 	b.Helper()
 	db := open(b)

@@ -28,7 +28,7 @@ var stepFine, stepMinute, stepHour = sampleStep(0), sampleStep(1), sampleStep(2)
 
 func sampleStep(i int) time.Duration { return time.Duration(sqlbatch.SampleSteps[i]) * time.Second }
 
-// read adds up the samples of a step.
+// read returns the sum of the samples of a step.
 func read(ctx context.Context, q *Queue[string], step time.Duration) (sum sample, err error) {
 	err = q.core.once(ctx, q.core.table.SQL.Samples(0, step), func(rows *sql.Rows) error {
 		var s sample
@@ -45,7 +45,7 @@ func read(ctx context.Context, q *Queue[string], step time.Duration) (sum sample
 	return sum, q.core.fail("history", err)
 }
 
-// total is read without an error.
+// total is read, which must not fail.
 func total(t *testing.T, q *Queue[string], step time.Duration) sample {
 	t.Helper()
 	sum, err := read(t.Context(), q, step)
@@ -53,14 +53,14 @@ func total(t *testing.T, q *Queue[string], step time.Duration) sample {
 	return sum
 }
 
-// peek returns what is counted and not in the history yet.
+// peek returns the counts that are not in the history yet.
 func peek(q *Queue[string]) sqlbatch.Sample {
 	s := q.core.recorder.Take()
 	q.core.recorder.Add(s)
 	return s
 }
 
-// recorded waits until the history says what is expected of it.
+// recorded waits until the history meets a condition.
 func recorded(t *testing.T, q *Queue[string], is func(sample) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool { return is(total(t, q, stepFine)) }, time.Minute, 5*time.Millisecond)
@@ -97,14 +97,14 @@ func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	q.core.recorder.Every = 700 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
-	recorded(t, q, func(s sample) bool { return s.counted }) // and now it sleeps for that long
+	recorded(t, q, func(s sample) bool { return s.counted }) // now it sleeps for that long
 	_, err := p.Send(soon(t), Message[string]{Body: "a"})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(soon(t)))
 	require.Equal(t, int64(1), total(t, q, stepFine).sent)
 }
 
-// A program that lives for seconds only, started again and again, deletes what is old, too.
+// A program that runs only for seconds, started again and again, also deletes old samples.
 func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
@@ -114,7 +114,7 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	recorded(t, q, func(s sample) bool { return s.counted && s.sent == 0 })
 }
 
-// What may not be deleted is told once, not with each sample that may be noted.
+// A refused deletion is reported once, not with each sample that can be stored.
 func TestAHistoryThatMayNotBeThinnedIsReportedOnce(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
@@ -150,7 +150,7 @@ func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	_, err = q.core.db.ExecContext(t.Context(), "ALTER TABLE away RENAME TO chanq__samples")
 	require.NoError(t, err)
 	recorded(t, q, func(s sample) bool { return s.sent == 1 })
-	require.NoError(t, (<-events).Err, "it goes on")
+	require.NoError(t, (<-events).Err, "it continues")
 }
 
 func TestAHistoryThatIsOffWritesNothing(t *testing.T) {
@@ -167,10 +167,10 @@ func TestAHistoryThatIsOffWritesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "Config.History is 7")
 }
 
-// opener makes an empty database.
+// opener creates an empty database.
 type opener = func(testing.TB) *sql.DB
 
-// onEngines runs something on each engine.
+// onEngines runs a function on each engine.
 func onEngines[T interface {
 	testing.TB
 	Run(string, func(T)) bool
@@ -238,7 +238,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 		require.ErrorIs(t, leases[0].Ack(), ErrSettled)
 		require.Equal(t, [3]int64{3, 2, 1}, counted(), "once")
 
-		p, err := q.Producer(ProducerConfig{}) // who notes it
+		p, err := q.Producer(ProducerConfig{}) // stores the counts
 		require.NoError(t, err)
 		_, err = q.core.recorder.Store(soon(t), q.core.recorder.Take())
 		require.NoError(t, err)
@@ -284,7 +284,7 @@ func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
 	require.Equal(t, [2]int64{3, 3}, counted())
 }
 
-// A program may have no producer and no consumer.
+// A program might have neither a producer nor a consumer.
 func TestTheHistoryHasWhatAProgramSendsThatOnlySends(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	q.core.recorder.Every = 20 * time.Millisecond

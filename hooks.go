@@ -9,12 +9,12 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate
-// goroutines, sometimes several at once, without a lock that other calls of chanq need. A call takes about 1 µs, and follows a statement or a failure. Only
-// Handled is called for every message; after a success its worker calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only
+// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate goroutines,
+// sometimes several at once, without a lock that other calls of chanq need. A call takes about 1 µs, and follows a statement or a failure.
+// Only Handled is called for every message; after a success its worker calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only
 // that call. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does not log headers. Their Queue is
-// Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and the modules chanqprom (Prometheus) and
-// otelchanq (OpenTelemetry; go get each) provide some.
+// Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq
+// (OpenTelemetry; go get each) provide hooks.
 //
 // A hook should return soon, because its caller waits for it:
 //
@@ -24,7 +24,7 @@ import (
 //   - Settled, Dead, and LeaseLost if a settle finds the loss: the settles.
 //   - Handled: its worker, or the caller of Nack.
 //   - Housekeeping: the task that the event is about.
-//   - Unsent, Availability, Isolated, and LeaseLost if time ran out or an extension found the loss: nothing. Leases are therefore
+//   - Unsent, Availability, Isolated, and LeaseLost if the lease expired or an extension found the loss: nothing. Leases are therefore
 //     always extended. Up to 4096 of these events wait for a hook that does not return; later ones are dropped.
 //
 // Shutdown and Close also wait for hooks, until their contexts end.
@@ -50,13 +50,13 @@ type Hooks struct {
 	// with a cause. Once per call of a handler, and per message of a batch that the call has settled. An error of a batch after which
 	// each message is handled alone is not reported.
 	Handled func(HandledEvent)
-	// Dead: a message is a dead letter.
+	// Dead: a message was dead-lettered.
 	Dead func(DeadEvent)
 	// Unsent: a message that came through Producer.C cannot be stored. Producer.Unsent returns it, and until then Flush fails. After
 	// Close has begun, Close returns such messages and the hook is not called.
 	Unsent func(UnsentEvent)
-	// Availability: the database stopped answering a producer or consumer, or answers it again, or that has ended during the outage.
-	// Once per change, so each outage ends.
+	// Availability: the database stopped answering a producer or consumer, or answers it again, or the producer or consumer ended during
+	// the outage. Once per change, so each outage ends.
 	Availability func(AvailabilityEvent)
 	// Isolated: a message or settle fails while the database stores others, or an isolated one was stored, refused or given up. Once
 	// per change.
@@ -69,8 +69,8 @@ type Hooks struct {
 // SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and their pauses. Messages sent in
 // a transaction of InTx are one batch per queue, after the commit, with a Took of 0.
 //
-// Attempted counts messages that SendTx sent in another transaction; the other counts are then 0. Only the caller learns whether that
-// is committed, so do not compare Attempted with counts of messages in the queue.
+// Attempted counts messages that SendTx sent in another transaction; the other counts are then 0. Only the caller knows whether that
+// transaction is committed, so do not compare Attempted with counts of messages in the queue.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
@@ -86,16 +86,16 @@ type ClaimedEvent struct {
 	Took            time.Duration
 }
 
-// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Acked
-// also counts messages that AckTx has acked, with a Took of 0: after the commit of InTx, and for other transactions when the consumer
-// has found that the message is gone, about 1 s after the commit.
+// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Acked also
+// counts messages that AckTx has acked, with a Took of 0: after the commit of InTx, and for other transactions when the consumer has found
+// that the message no longer exists, about 1 s after the commit.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
 	Took                                time.Duration
 }
 
-// LeaseLostEvent is the end of a lease that was not settled. Confirmed says that the database reported the loss. Otherwise the lease
+// LeaseLostEvent is the end of a lease that was not settled. If Confirmed is set, the database reported the loss. Otherwise the lease
 // expired while the database did not answer, or ConsumerConfig.MaxExtend allowed no further extension.
 type LeaseLostEvent struct {
 	Queue     string
@@ -104,7 +104,7 @@ type LeaseLostEvent struct {
 	Confirmed bool
 }
 
-// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle is handed over: Settled and LeaseLost
+// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle has been handed over: Settled and LeaseLost
 // report its outcome.
 //
 // The Delivery is a copy, after a success without Headers. The message is settled: methods that settle or extend return an error, the
@@ -120,14 +120,13 @@ type HandledEvent struct {
 	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack; nil for success
 }
 
-// DeadEvent is a dead-lettered message: by its last Nack, by DeadLetter, because its body cannot be decoded, because it expired, or
-// because a claim found its attempts spent. Reason is its stored last error, without the text of a decoder, which may repeat parts of
-// the body.
+// DeadEvent is a dead-lettered message: by its last Nack, by DeadLetter, because its body cannot be decoded, because it expired, or because
+// a claim found that no attempt was left. Reason is its stored last error, without the text of a decoder, which may repeat parts of the
+// body.
 type DeadEvent struct {
 	Queue string
 	ID    ID
-	// Those of the message. They are empty if its contents cannot be read, and Headers if they cannot be decoded. Do not modify the
-	// map.
+	// Fields of the message. All are empty if its contents cannot be read. Headers is empty if it cannot be decoded. Do not modify the map.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Attempt             int // as chanqadmin.Entry.Attempts; 0 if it was never delivered
@@ -165,16 +164,15 @@ type IsolatedEvent struct {
 	Err    error  // of the last item that was isolated; nil if Change is negative
 }
 
-// HousekeepingEvent is a change of a maintenance task for which no delivery waits. The cause may be a missing permission, for
-// example.
+// HousekeepingEvent is a change of a maintenance task for which no delivery waits. A missing permission is a possible cause.
 type HousekeepingEvent struct {
 	Queue string
-	// Task is one of these; after a refusal:
+	// Task is one of these. While it is refused:
 	//
 	//   - "consumers": chanqadmin.Queue.Consumers does not list this consumer.
 	//   - "trim": messages remain that Spec.Retain and Spec.RetainDead no longer keep, and on SQLite free pages stay in the file.
 	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs (see Config.VacuumEvery).
-	//   - "history": chanqadmin.Queue.History lacks what this program does (see Config.History).
+	//   - "history": chanqadmin.Queue.History lacks the counts of this program (see Config.History).
 	Task string
 	Err  error // the error of the database; nil when it accepts the task again
 	// Ended: the producer or consumer that ran the task ended while the task was refused. Err is nil.
@@ -275,7 +273,8 @@ func each[E any](sets []Hooks, of func(*Hooks) func(E)) func(E) {
 	}
 }
 
-// here is each for Handled, which is called on the goroutine of a worker. A hook that leaves by runtime.Goexit ends that goroutine.
+// here is the variant of each for Handled, which is called on the goroutine of a worker. A hook that calls runtime.Goexit ends that
+// goroutine.
 func here(sets []Hooks) func(HandledEvent) {
 	var hooks []func(HandledEvent)
 	for _, h := range sets {
@@ -289,7 +288,7 @@ func here(sets []Hooks) func(HandledEvent) {
 	return func(e HandledEvent) { callHere(hooks, e) }
 }
 
-// callHere calls all hooks, also if one panics.
+// callHere calls all hooks, even if one panics.
 func callHere[E any](hooks []func(E), e E) {
 	if len(hooks) == 0 {
 		return
@@ -299,14 +298,14 @@ func callHere[E any](hooks []func(E), e E) {
 	hooks[0](e)
 }
 
-// call calls a hook that is not nil on a goroutine of its own, and waits for it: no panic of a hook ends its caller.
+// call calls a hook that is not nil on a separate goroutine and waits for it, so that no panic of a hook ends the caller.
 func call[E any](hook func(E), e E) {
 	if hook != nil {
 		_ = base.Call(func() { hook(e) })
 	}
 }
 
-// availability reports to the Availability hook.
+// availability returns an Availability that reports to the hook.
 func (q *queue) availability(part string) *base.Availability {
 	a := &base.Availability{}
 	if hook := q.cfg.Hooks.Availability; hook != nil {
@@ -317,7 +316,7 @@ func (q *queue) availability(part string) *base.Availability {
 	return a
 }
 
-// isolated reports to the Isolated hook.
+// isolated returns an Isolated that reports to the hook.
 func (q *queue) isolated(part string) *base.Isolated {
 	i := &base.Isolated{}
 	if hook := q.cfg.Hooks.Isolated; hook != nil {
@@ -328,7 +327,7 @@ func (q *queue) isolated(part string) *base.Isolated {
 	return i
 }
 
-// task reports to the Housekeeping hook. op is as in OpError.
+// task returns a Task that reports to the Housekeeping hook. op is as in OpError.
 func (q *queue) task(name, op string) *base.Task {
 	return &base.Task{
 		Away: q.away,

@@ -83,7 +83,7 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 		{"INFO", "ended while the database did not answer"}, {"INFO", "ended while housekeeping was refused"},
 		{"ERROR", "failed", id.String(), "key=k", "outcome=retry", "next=1m0s", "took=1s", "err=500"}, {"ERROR", "outcome=none"},
 		{"DEBUG", "handled", "outcome=snooze", "err=429"}, {"DEBUG", "outcome=release"}, {"DEBUG", "outcome=ack"},
-		{"DEBUG", "outcome=dead-letter", "err=never"}, // the line of the dead letter has it
+		{"DEBUG", "outcome=dead-letter", "err=never"}, // the line of the dead letter has the error
 		{"WARN", "cannot be stored", id.String(), "too large"},
 	} {
 		for _, word := range want {

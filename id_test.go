@@ -98,7 +98,7 @@ func TestIDsAreArgumentsAndColumnsOfADatabase(t *testing.T) {
 				require.NoError(t, read("id", &other), form)
 				require.Equal(t, sql.Null[chanq.ID]{V: id, Valid: true}, other)
 				require.ErrorContains(t, read("other", &got), "the column is NULL, use a sql.Null[chanq.ID]")
-				require.Equal(t, id, got, "it is what it was")
+				require.Equal(t, id, got, "it is unchanged")
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // mayImport is the architecture: the packages of chanq that each package may import, from the lowest to the highest. An import
-// that is not here needs its reason in the commit that adds it.
+// that is not listed here needs its reason in the commit that adds it.
 var mayImport = map[string]struct {
 	role    string
 	imports []string
@@ -22,11 +22,11 @@ var mayImport = map[string]struct {
 	"internal/text":    {"JSON in the encodings of other programs", nil},
 	"internal/status":  {"whether a Notifier works", nil},
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
-	// It fills answers of package order, so that no row is copied.
-	// It also finds the dialect of a database, for packages that do not open a queue.
+	// It fills results of package order, so that no row is copied. It also determines the dialect of a database, for packages
+	// that do not open a queue.
 	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/base", "internal/order", "internal/session", "sqlbatch", "sqlbatch/postgres", "sqlbatch/sqlite", "sqlbatch/sqlserver"}},
 	"internal/notify": {"waking idle consumers, of this process and of others", []string{"internal/base", "sqlbatch"}},
-	// A lease has its message of an ordered queue, which package order follows.
+	// A lease on an ordered queue contains the message that package order tracks.
 	"internal/lease":   {"the states of one delivery", []string{"internal/base", "internal/batch", "internal/order", "sqlbatch"}},
 	"internal/send":    {"messages become INSERTs", []string{"internal/base", "internal/batch", "internal/notify", "internal/session", "internal/table", "sqlbatch"}},
 	"internal/history": {"what a program does with a queue, for operators", []string{"internal/base", "internal/batch", "internal/table", "sqlbatch"}},
@@ -35,10 +35,10 @@ var mayImport = map[string]struct {
 	"internal/consume": {"one consumer: its parts, its leases, its channel", []string{"internal/base", "internal/batch", "internal/claim", "internal/lease", "internal/notify", "internal/session", "internal/settle", "internal/table", "sqlbatch"}},
 	"internal/pipe":    {"acks inputs and stores outputs in one transaction", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/send", "internal/session", "internal/table", "sqlbatch"}},
 
-	// Operators run statements of their own, on the sessions that producers and consumers share.
+	// Operators run their own statements, on the sessions that producers and consumers share.
 	"chanqadmin": {"a queue for its operators", []string{"", "internal/base", "internal/batch", "internal/session", "internal/table", "sqlbatch"}},
 
-	// A lease that waits between the channel of its shard and that of all shards is extended as one that no reader has taken.
+	// A lease that waits between the channel of its shard and that of all shards is extended as if no reader had taken it.
 	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
 	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "sqlbatch"}},

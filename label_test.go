@@ -61,7 +61,8 @@ func TestALabelIsChecked(t *testing.T) {
 	require.NoError(t, Migrate(t.Context(), db, "orders", Config{Label: strings.Repeat("x", 256)}))
 }
 
-// TestADatabaseThatDoesNotAnswerIsUnavailable, and one that answers that there is no queue is not.
+// TestADatabaseThatDoesNotAnswerIsUnavailable: a database that answers that the queue does not exist is
+// available.
 func TestADatabaseThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	db := openSQLite(t)
 	_, err := Open[string](t.Context(), db, "orders", Config{})
@@ -80,7 +81,7 @@ func TestADatabaseThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnavailable)
 }
 
-// TestHandleTakesTheLeasesOfSeveralConsumers, which count its calls as their own.
+// TestHandleTakesTheLeasesOfSeveralConsumers: each consumer counts the calls for its leases.
 func TestHandleTakesTheLeasesOfSeveralConsumers(t *testing.T) {
 	merged := make(chan *Lease[string], 2)
 	var consumers []*Consumer[string]
@@ -102,7 +103,8 @@ func TestHandleTakesTheLeasesOfSeveralConsumers(t *testing.T) {
 	require.ErrorContains(t, Handle(merged, 1, nil), "fn must not be nil")
 }
 
-// TestConsumersOfAGroupEndTogether: the handler of one sends to the queue of the other, which has nothing before.
+// TestConsumersOfAGroupEndTogether: the handler of one consumer sends to the queue of the other, which is empty
+// before.
 func TestConsumersOfAGroupEndTogether(t *testing.T) {
 	first, second := openTestQueue[string](t, Config{}), openTestQueue[string](t, Config{})
 	in, between := testProducer(t, first, ProducerConfig{}), testProducer(t, second, ProducerConfig{})
@@ -133,7 +135,8 @@ func TestConsumersOfAGroupEndTogether(t *testing.T) {
 	require.ErrorContains(t, err, "IdleGroup is set without StopWhenIdle")
 }
 
-// TestTheShardOfAMessageNeverChanges: other programs compute the same, and messages are stored by it.
+// TestTheShardOfAMessageNeverChanges: programs in other languages compute the same shard, and messages are stored
+// by it.
 func TestTheShardOfAMessageNeverChanges(t *testing.T) {
 	id := ID{14: 1, 15: 2} // 258
 	for i, m := range []Message[string]{

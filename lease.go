@@ -14,8 +14,9 @@ import (
 
 // Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
 //
-// Leases come from a Consumer. A test can give a handler one that it has made by hand, and Outcome returns what Consumer.Handle would
-// do with the result. Its methods that settle or extend return an error, its Context does not end, and its Deadline is the zero time.
+// Leases come from a Consumer. A test can pass a handler a lease that it made by hand, and Outcome returns what Consumer.Handle would
+// do with the result. The methods of such a lease that settle or extend return an error, its Context does not end, and its Deadline is
+// the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
@@ -32,19 +33,18 @@ type Delivery struct {
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Priority            Priority
-	// Attempt counts the claims of this message that were deliveries or may have been, including this one. A claim that was released
+	// Attempt counts the claims of this message that were or might have been deliveries, including this one. A claim that was released
 	// before its delivery (Release, Stop) does not count. A claim whose process died with the message in its buffer counts until a
-	// Nack: a handler that nacks was not killed, so expired leases in a row before it are not counted any more. Attempt may exceed
+	// Nack: a handler that nacks was not killed, so consecutive expired leases before it no longer count. Attempt may exceed
 	// Spec.MaxAttempts: see there.
 	Attempt int
 	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence, even if the
-	// message is sent again or the database is restored. Send it to another system with what you write there. If that system refuses
-	// lower fences than it has seen, a holder whose lease has ended cannot overwrite the work of the next holder. For a row of a
-	// database the statement is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has
-	// written.
+	// message is sent again or the database is restored. Send it with each write to another system. If that system rejects fences
+	// below the highest it has seen, a holder whose lease has ended cannot overwrite the work of the next holder. For a database row
+	// the statement is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has written.
 	Fence int64
-	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL is
-	// over; zero if it has none. A lease that began before ExpiresAt continues.
+	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL ends, or
+	// zero if it has none. A lease that began before ExpiresAt continues.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
 
 	lease *lease.Lease
@@ -116,8 +116,8 @@ func (d *Delivery) Nack(cause error) error {
 func (d *Delivery) Release() error { return d.settle(lease.Settlement{Op: lease.Release}) }
 
 // Wait waits until the lease is settled and the outcome known, or ctx ends. It returns nil only if the settle is in the database,
-// ErrLeaseLost if the lease had ended before, or an *OpError, whose Unknown says that the outcome is not known. On SQLite a goroutine
-// that holds a transaction must not call it: see Queue.
+// ErrLeaseLost if the lease had ended before, or an *OpError, whose Unknown reports that the outcome is not known. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
 func (d *Delivery) Wait(ctx context.Context) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -168,7 +168,7 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 }
 
 // Ack acks the messages of many leases and waits for the outcomes. It costs the same as Delivery.Ack and Wait for each: the acks join
-// the next batches of their consumers. The leases may be of several queues. A lease that is given twice is acked once.
+// the next batches of their consumers. The leases may be of several queues. A lease that is passed twice is acked once.
 //
 // A nil error means that all acks are in the database. A *BatchError has an entry for each lease, in order: nil, or an *OpError that
 // wraps ErrLeaseLost, ErrSettled, ErrClosed or another error of the settle. If ctx ends before an outcome is known, its OpError is
@@ -209,7 +209,7 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 		errs[i] = l.Settle(ctx, lease.Settlement{Op: lease.Ack})
 		if errs[i] == ErrSettled {
 			if first := slices.Index(leases[:i], l); first >= 0 {
-				errs[i] = errs[first] // its outcome is that of the first
+				errs[i] = errs[first] // its outcome is that of the first occurrence
 			}
 		}
 	}
@@ -226,14 +226,14 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 	return batchError("ack", errs)
 }
 
-// doomed keeps what the Dead hook reports of a message whose settle may dead-letter it. It leaves the body to the reader.
+// doomed stores the fields that the Dead hook reports, for a message whose settle may dead-letter it. It does not retain the body.
 func (d *Delivery) doomed() {
 	if homeOf(d.lease).cfg.Hooks.Dead != nil {
 		d.lease.About.Store(&Delivery{Key: d.Key, DedupKey: d.DedupKey, Type: d.Type, Headers: d.Headers})
 	}
 }
 
-// failures is how many attempts have failed, if this one does.
+// failures returns the number of failed attempts if this one fails.
 func (d *Delivery) failures() int {
 	if d.lease == nil {
 		return d.Attempt
@@ -241,7 +241,7 @@ func (d *Delivery) failures() int {
 	return d.lease.Failures()
 }
 
-// settle hands the lease to its consumer.
+// settle passes the lease to its consumer.
 func (d *Delivery) settle(how lease.Settlement) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -249,10 +249,10 @@ func (d *Delivery) settle(how lease.Settlement) error {
 	return d.lease.Settle(context.Background(), how)
 }
 
-// homeOf is the queue of a lease.
+// homeOf returns the queue of a lease.
 func homeOf(l *lease.Lease) *queue { return holderOf(l).queue }
 
-// deliveryError is the error of an operation on a lease as callers get it.
+// deliveryError converts the error of an operation on a lease for callers.
 func deliveryError(l *lease.Lease, err error) error {
 	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {
 		return leaseError(l, failed.Op, failed.Unknown, failed.Err)

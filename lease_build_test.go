@@ -20,7 +20,7 @@ func TestWhatLeasesShareIsSmall(t *testing.T) {
 	}
 	require.Equal(t, claim.SlabLeases, sharing[[]byte](rows))
 	require.Equal(t, claim.SlabLeases, sharing[string](rows))
-	require.Equal(t, 1, sharing[map[string]any](rows), "what a codec makes may be of any size")
+	require.Equal(t, 1, sharing[map[string]any](rows), "a codec may make a value of any size")
 	rows[3].Body = make([]byte, slabBytes)
 	require.Equal(t, 3, sharing[[]byte](rows))
 	require.Equal(t, 1, sharing[[]byte](rows[3:]))

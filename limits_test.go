@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The page of limits has a number in many of its rows. These are the ones of the code.
+// The page of limits has numbers in many of its rows. They must be those of the code.
 func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 	text, err := os.ReadFile("docs/limits.md")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// grouped is a number as documents write it: 10,000.
+// grouped formats a number as documents do: 10,000.
 func grouped(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

@@ -41,10 +41,10 @@ type Message[T any] struct {
 	// second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type says what kind of job the message is, for programs that send several kinds to one queue. Such a program opens the queue with
-	// the T json.RawMessage and decodes each body by its Type (examples/service). For an unknown Type its handler returns a plain error:
-	// while a new version is being deployed, a program of that version then handles the message later. A redriven message keeps its
-	// Type. Default: none. Range: at most 100 printable ASCII characters.
+	// Type names the kind of job that the message is, for programs that send several kinds to one queue. Such a program opens the queue
+	// with the T json.RawMessage and decodes each body by its Type (examples/service). For an unknown Type its handler returns a plain
+	// error: while a new version is being deployed, a program of that version then handles the message later. A redriven message keeps
+	// its Type. Default: none. Range: at most 100 printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
@@ -58,15 +58,15 @@ type Message[T any] struct {
 	// dead-lettered with CauseExpired, also if it was nacked before. A lease that began in time continues. A redriven message does
 	// not expire. Default: 0, it does not expire. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
-	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored, and its Receipt
-	// says Duplicate. While an open transaction has stored the key (SendTx), another send of the key waits for the end of that
-	// transaction. Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none. Range: at
-	// most 200 bytes of UTF-8 without NUL.
+	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored, and its Receipt is
+	// marked Duplicate. If an open transaction has stored the key (SendTx), another send of the key waits until that transaction ends.
+	// Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none. Range: at most 200 bytes
+	// of UTF-8 without NUL.
 	DedupKey string
-	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one
-	// call of Send or SendTx are in the order of its arguments. A message without a key waits for no other message, and no other
-	// message waits for it. A message that follows one with a DedupKey under the same Key is stored by another statement. Default:
-	// none. Range: at most 200 bytes of UTF-8 without NUL.
+	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one call
+	// of Send or SendTx keep the order of its arguments. A message without a key waits for no other message, and no other message waits
+	// for it. A message that follows one with a DedupKey under the same Key is stored by another statement. Default: none. Range: at
+	// most 200 bytes of UTF-8 without NUL.
 	Key string
 }
 
@@ -81,7 +81,7 @@ type Receipt struct {
 	Duplicate bool
 }
 
-// row checks and encodes a message. The ID is set in any case.
+// row checks and encodes a message. It always sets the ID.
 func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if given = !m.ID.IsZero(); !given {
 		m.ID = q.newID()
@@ -151,8 +151,8 @@ func checkKey(field, key string, most int) error {
 // ceilMS returns a delay or a TTL in milliseconds, as it is stored.
 func ceilMS(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key may be in the queue
-// already.
+// rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key might already be in the
+// queue.
 func rowsOf[T any](q *queue, ms []Message[T]) (rows []sqlbatch.Row, receipts []Receipt, keyed bool, err error) {
 	rows, receipts = make([]sqlbatch.Row, len(ms)), make([]Receipt, len(ms))
 	for i := range ms {
@@ -222,8 +222,8 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Value implements driver.Valuer with the text of String. An ID is therefore an argument for a column of text, for a uuid of
-// PostgreSQL or a uniqueidentifier of SQL Server. For a column of 16 bytes pass id[:].
+// Value implements driver.Valuer with the text of String. An ID can therefore be an argument for a text column, a uuid of PostgreSQL or
+// a uniqueidentifier of SQL Server. For a column of 16 bytes pass id[:].
 func (id ID) Value() (driver.Value, error) { return id.String(), nil }
 
 // Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. NULL is an error: scan a nullable column into a
@@ -263,7 +263,7 @@ func shardOf(key, dedupKey string, id ID, shards int) int {
 	return (int(id[14])<<8 | int(id[15])) % max(shards, 1)
 }
 
-// newID generates an ID. For a shard it belongs to that shard.
+// newID generates an ID. On a shard the ID belongs to that shard.
 func (q *queue) newID() ID {
 	id, mark := NewID(), q.cfg.Shard
 	if mark.Count > 1 {

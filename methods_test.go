@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mostMethods is how many methods a type of the root and of internal/ may have, those of the structs that it embeds included.
+// mostMethods is how many methods a type of the root and of internal/ may have, including those of embedded structs.
 const mostMethods = 25
 
 func TestTypesHaveFewMethods(t *testing.T) {
@@ -62,7 +62,7 @@ func TestTypesHaveFewMethods(t *testing.T) {
 	}
 }
 
-// typeName is the package and the name of a type: that of a receiver, or of an embedded field.
+// typeName returns the package and the name of a type: that of a receiver, or of an embedded field.
 func typeName(file *ast.File, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

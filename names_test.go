@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The public constants are literals, which go doc prints.
+// The public constants are literals, so that go doc prints their values.
 func TestPublicConstantsAreThoseOfTheEngine(t *testing.T) {
 	require.EqualValues(t, sqlbatch.PriorityLow, chanq.PriorityLow)
 	require.EqualValues(t, sqlbatch.PriorityUrgent, chanq.PriorityUrgent)

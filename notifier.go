@@ -12,11 +12,11 @@ import (
 // use a queue. Consumers of one process and one *sql.DB wake each other without a Notifier.
 //
 // A Notifier changes no guarantee: consumers always poll every ConsumerConfig.PollEvery (1 s). A lost notification delays a message
-// until then, and one too many costs a statement. A Notifier may therefore drop, repeat and merge notifications.
+// until then, and a superfluous one costs a statement. A Notifier may therefore drop, repeat and merge notifications.
 //
-// Both methods name a queue by its schema and its name, "public.orders". Any number of goroutines call them at once, with no lock
-// held. They must not block, because a producer's worker or the claims of a consumer wait for them, and must not call chanq. A panic
-// in them only loses a notification.
+// Both methods identify a queue by its schema and its name, for example "public.orders". They are called concurrently, with no lock
+// held. They must not block, because a producer's worker or the claims of a consumer wait for them, and must not call chanq. If they
+// panic, only a notification is lost.
 type Notifier interface {
 	// Notify is called after a commit that left something to claim: messages of a Producer, a Pipe, Queue.Send or an InTx, messages
 	// that were nacked, messages that a stopping consumer released, and Redrive and Resume of package chanqadmin. It is also called
@@ -29,8 +29,8 @@ type Notifier interface {
 
 	// A consumer that found nothing calls Listen before its last poll and the pause that follows. A value of the channel ends that
 	// pause. stop is called once: when the consumer claims so often that it needs no Notifier, when its readers are busy, when the
-	// channel was closed, and when the consumer ends. A few messages now and then do not end the listening. Like the two methods,
-	// stop must not block.
+	// channel was closed, and when the consumer ends. Occasional messages do not end the listening. Like the two methods, stop must
+	// not block.
 	//
 	// slots are those that the consumer of an ordered queue owns, in ascending order, and empty while it owns none. They are nil for
 	// a plain queue. When the slots change, the consumer calls stop, and then Listen with the new slots.
@@ -41,14 +41,13 @@ type Notifier interface {
 	// slots are free. Consumers that listen check for free slots at least every 10 s.
 	//
 	// The first value means that notifications are received from now on: the consumer polls again, and then sleeps for PollEvery.
-	// Before it the consumer polls after pauses that grow up to PollEvery. A Notifier that receives immediately may send the value
-	// before Listen returns. Use a capacity of 1: several unreceived values mean the same as one. A closed channel means that
-	// notifications are not received any more: the consumer calls stop, polls as without a Notifier, and calls Listen again after
-	// 1 s.
+	// Before that value the consumer polls after pauses that grow to PollEvery. A Notifier that receives immediately may send the
+	// value before Listen returns. Use a capacity of 1: several unreceived values mean the same as one. A closed channel means that
+	// notifications are no longer received: the consumer calls stop, polls as without a Notifier, and calls Listen again after 1 s.
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// Notification describes what a commit left to claim.
+// Notification describes the messages that a commit left to claim.
 type Notification struct {
 	// Queue is the schema and the name of the queue.
 	Queue string
@@ -72,7 +71,7 @@ func (NoNotifier) Listen(string, []int) (<-chan struct{}, func()) { return nil, 
 // plainNotifier is a Notifier that wakes no consumers of ordered queues.
 type plainNotifier interface{ PlainOnly() }
 
-// notifierOf returns the Notifier of a queue on db, where the config has this one; nil is none.
+// notifierOf returns the Notifier of a queue on db, given the configured one; nil means none.
 func notifierOf(db *sql.DB, configured Notifier, ordered bool) notify.Notifier {
 	if _, plain := configured.(plainNotifier); plain && ordered {
 		return nil
@@ -90,7 +89,7 @@ func notifierOf(db *sql.DB, configured Notifier, ordered bool) notify.Notifier {
 	}
 }
 
-// adapted is a Notifier as package notify calls it.
+// adapted adapts a Notifier to package notify.
 type adapted struct{ Notifier }
 
 func (a adapted) Notify(queue string, messages int, slots []int) {

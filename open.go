@@ -44,7 +44,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
-// unfitError is the reason why a database cannot be used. Repetition does not help.
+// unfitError is the reason why a database cannot be used. Retrying does not help.
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
@@ -67,7 +67,7 @@ func (s schema) check(found stored) error {
 	return nil
 }
 
-// Durability says whether Open and Migrate accept a database that may lose a commit after it has confirmed it.
+// Durability controls whether Open and Migrate accept a database that may lose confirmed commits.
 type Durability uint8
 
 // The durabilities.

@@ -50,7 +50,7 @@ func Outcome(err error) HandlerOutcome {
 		var after *retryAfter
 		var later *snooze
 		var dead *deadLetter
-		// An As method of the user's may accept any target.
+		// The As method of a user's error may accept any target.
 		switch {
 		case errors.As(err, &dead) && dead != nil:
 			o.Kind, o.output = OutcomeDeadLetter, dead.output
@@ -73,7 +73,7 @@ type retryAfter struct {
 	delay time.Duration
 }
 
-// wrapper is the error of a handler in one that says what happens to the message.
+// wrapper wraps the error of a handler. Its type determines what happens to the message.
 type wrapper struct{ err error }
 
 func (w *wrapper) Error() string { return errorText(w.err) }
@@ -106,7 +106,7 @@ func (e *deadLetter) Error() string {
 	return cmp.Or(errorText(e.err), "dead-lettered by its handler, without an error")
 }
 
-// errorText survives an Error method that panics, as those of nil pointers do.
+// errorText returns the text of err, even if its Error method panics, as on a nil pointer.
 func errorText(err error) (text string) {
 	if err == nil {
 		return ""

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Producer stores messages, many per statement. It is safe for concurrent use: one for each queue is enough for a program. End it by
+// Producer stores messages, many per statement. It is safe for concurrent use: a program needs only one for each queue. End it with
 // Close.
 //
 // Close joins all its goroutines: the intake, which reads C; the workers, which store; one that connects at the start; one that waits
@@ -34,7 +34,7 @@ type Producer[T any] struct {
 	events   base.Events // calls of the Unsent hook
 	unrecord func()      // ends what recorder.Join began
 
-	in      chan Message[T] // unbuffered: the intake has received what was sent
+	in      chan Message[T] // unbuffered: when a send returns, the intake has received the message
 	usual   int             // how many messages the intake last received together; used by the intake only
 	flushIn chan struct{}   // received by the intake after all that was sent before
 	usesC   atomic.Bool     // C was called
@@ -47,11 +47,11 @@ type Producer[T any] struct {
 	received  chan struct{} // the intake has ended
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
-	closed    chan struct{} // the first Close knows what is stored
+	closed    chan struct{} // closed when the first Close has determined what is stored
 	left      error         // the error of Close; valid when closed is closed
 
 	mu   sync.Mutex // guards hand
-	hand *hand[T]   // of the intake, while a codec has what it took from C
+	hand *hand[T]   // of the intake, while a codec encodes messages that it received from C
 }
 
 // Producer starts a producer. If the *sql.DB has a connection limit (SetMaxOpenConns), a producer reserves one of its connections, or
@@ -97,10 +97,10 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	return p, nil
 }
 
-// mostRows is how many rows a statement of Queue.Send and SendTx has at most.
+// mostRows returns the most rows of a statement of Queue.Send and SendTx.
 func (q *queue) mostRows() int { return min(DefaultBatchRows, q.table.Dialect.Traits().EnqueueRows) }
 
-// slotsOf are the slots of rows, if a Notifier wants them.
+// slotsOf returns the slots of rows, if a Notifier needs them.
 func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
 	if q.signals.Debouncer.Names() {
 		for i := range rows {
@@ -128,12 +128,11 @@ func (p *Producer[T]) C() chan<- Message[T] {
 	return p.in
 }
 
-// ProducerStats is what a producer has to store.
+// ProducerStats counts the messages that a producer has to store.
 type ProducerStats struct {
 	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
-	// Isolated counts the messages that the database does not store while it stores others. Each is repeated alone, with pauses of up
-	// to 5 s, and delays no other, except that on an ordered queue the messages of its key wait behind it. Pending includes them. See
-	// Hooks.Isolated.
+	// Isolated counts the messages that the database does not store while it stores others. Each is repeated alone, with pauses of up to
+	// 5 s, and delays no other message, except those of its key on an ordered queue. Pending includes them. See Hooks.Isolated.
 	Isolated int
 	Down     bool // the database does not answer
 }
@@ -148,10 +147,10 @@ func (p *Producer[T]) Stats() ProducerStats {
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
 // Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of many goroutines
-// share statements. If ctx ends first, Send returns an *OpError whose Unknown says whether the message may be stored. The Receipt
+// share statements. If ctx ends first, Send returns an *OpError whose Unknown reports whether the message may be stored. The Receipt
 // always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. On an ordered
-// queue, what the same goroutine has sent on C before goes first, so Send also waits while C does. On SQLite a goroutine that holds a
-// transaction must not call it: see Queue.
+// queue, messages that the same goroutine has sent on C are stored first, so Send also waits while C does. On SQLite a goroutine that
+// holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -206,7 +205,7 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	return receipts, failed
 }
 
-// awaitIntake waits until the intake has passed on what the caller's goroutine has sent on C, if the queue is ordered.
+// awaitIntake waits, on an ordered queue, until the intake has passed on the messages that the caller's goroutine has sent on C.
 func (p *Producer[T]) awaitIntake(ctx context.Context) error {
 	if !p.queue.table.Ordered || !p.usesC.Load() {
 		return nil
@@ -222,7 +221,7 @@ func (p *Producer[T]) awaitIntake(ctx context.Context) error {
 
 func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.Duplicate} }
 
-// sendError is the error of a message that is not known to be stored.
+// sendError returns the error of a message that is not known to be stored.
 func (p *Producer[T]) sendError(o send.Outcome) error {
 	return &OpError{Op: "send", Queue: p.queue.cfg.Label, ID: o.ID, Unknown: o.Unknown, Err: o.Err}
 }
@@ -237,7 +236,7 @@ func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	return item, err
 }
 
-// reportUnsent has the Unsent hook called. After the start of Close it does not: Close returns unsent messages.
+// reportUnsent has the Unsent hook called, until Close begins: Close returns unsent messages.
 func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	if hook := p.queue.cfg.Hooks.Unsent; hook != nil && p.open.Err() == nil {
 		p.events.Enqueue(func() { call(hook, UnsentEvent{Queue: p.queue.cfg.Label, ID: o.ID, Err: p.sendError(o)}) })
@@ -314,9 +313,9 @@ func (p *Producer[T]) unsent() error {
 }
 
 // Close stores everything that was handed over and ends the producer. As soon as it begins, sends fail with ErrClosed. If ctx ends
-// before everything is stored and every goroutine has ended, Close gives up and returns an error, and so do the sends whose messages
-// are not stored. The goroutines then end as soon as the driver and the hooks return. If messages that came through C are not known
-// to be stored, the error is an *UnsentError, which has them without those that Unsent has returned.
+// before everything is stored and every goroutine has ended, Close gives up and returns an error, and so do the sends whose messages are
+// not stored. The goroutines then end as soon as the driver and the hooks return. If messages that came through C are not known to be
+// stored, the error is an *UnsentError, which contains them, except those that Unsent returned.
 //
 // A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its own ctx; only the
 // first call returns unsent messages. On SQLite a goroutine that holds a transaction must not call it: see Queue.
@@ -354,7 +353,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	return err
 }
 
-// end waits for the intake and the writer, and ends the rest.
+// end waits for the intake and the writer, and ends the other parts.
 func (p *Producer[T]) end() {
 	p.workers.Wait()
 	p.abandon(nil)

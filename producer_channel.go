@@ -100,7 +100,7 @@ func (p *Producer[T]) encode(m Message[T], ready []received[T]) (item received[T
 	}
 	given := !m.ID.IsZero()
 	if !given {
-		m.ID = p.queue.newID() // as it may have to be returned with one
+		m.ID = p.queue.newID() // Close might return the message, which then needs its ID
 	}
 	item.message = m
 	h := &hand[T]{ready: ready, now: m}

@@ -24,7 +24,7 @@ func TestMessagesThatFitTheBufferOnlyOneByOneAreStored(t *testing.T) {
 	select {
 	case <-sent:
 	case <-soon(t).Done():
-		require.Fail(t, "the intake waits for room that there never is")
+		require.Fail(t, "the intake waits for room that is never free")
 	}
 	require.NoError(t, p.Close(soon(t)))
 	require.Equal(t, 40, counts(t, q).Ready)

@@ -13,9 +13,9 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Interleavings and limits that a reading of the code called in question.
+// Interleavings and limits that a code review questioned.
 
-// openSQLite opens an empty database by the driver itself: package embedded imports this one.
+// openSQLite opens an empty database directly with the driver: package embedded imports this one.
 func openSQLite(t testing.TB) *sql.DB {
 	t.Helper()
 	path := filepath.ToSlash(filepath.Join(t.TempDir(), "q.db"))
@@ -34,7 +34,7 @@ func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
 	return q
 }
 
-// counts are the messages of a queue.
+// counts returns the numbers of messages of a queue.
 func counts[T any](t testing.TB, q *Queue[T]) (c table.Counts) {
 	t.Helper()
 	require.NoError(t, q.core.once(context.Background(), q.core.table.SQL.Stats(table.CountLimit), c.Scan))

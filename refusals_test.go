@@ -21,10 +21,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Wrong input: the error names the field and the rule, nothing is sent to the
-// database, and nothing panics.
+// Invalid input: the error names the field and the rule, nothing is sent to the database, and
+// nothing panics.
 
-// opened is a database whose operations are counted, and a queue on it.
+// opened returns a database that counts its operations, and a queue on it.
 func opened(t *testing.T, cfg chanq.Config) (*faultdb.Connector, *sql.DB, *chanq.Queue[string]) {
 	t.Helper()
 	w := testdb.New(t, testdb.Memory)
@@ -32,7 +32,7 @@ func opened(t *testing.T, cfg chanq.Config) (*faultdb.Connector, *sql.DB, *chanq
 	return w.Faults, w.DB, q
 }
 
-// requireWords checks that an error says all that it should.
+// requireWords checks that an error contains all these words.
 func requireWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	require.Error(t, err)
@@ -105,7 +105,7 @@ func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
 	for _, cfg := range []chanq.Config{{}, {Dialect: chanq.DialectSQLite}} {
 		_, err = chanq.Open[string](t.Context(), unknown, "orders", cfg)
 		require.ErrorIs(t, err, io.ErrClosedPipe)
-		require.ErrorIs(t, err, chanq.ErrUnavailable, "nothing is known of a database that cannot be reached")
+		require.ErrorIs(t, err, chanq.ErrUnavailable, "the state of an unreachable database is unknown")
 		var op *chanq.OpError
 		require.ErrorAs(t, err, &op)
 		require.Equal(t, [2]string{"open", "orders"}, [2]string{op.Op, op.Queue})
@@ -224,7 +224,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		r, err := p.Send(t.Context(), c.m)
 		requireWords(t, err, "send orders", c.words)
 		require.Equal(t, c.tooLarge, errors.Is(err, chanq.ErrTooLarge), c.words)
-		require.False(t, r.ID.IsZero(), "an ID is there in any case")
+		require.False(t, r.ID.IsZero(), "there is always an ID")
 	}
 	require.Equal(t, before, faults.Ops())
 
@@ -235,7 +235,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		Headers:  map[string]string{"k": strings.Repeat("v", 16<<10-8)},
 		Priority: chanq.PriorityUrgent,
 	})
-	require.NoError(t, err, "the limits themselves are within")
+	require.NoError(t, err, "the limits themselves are allowed")
 }
 
 func TestABodyThatCannotBeEncodedIsRefused(t *testing.T) {
@@ -278,9 +278,9 @@ func wrongArguments(t *testing.T) {
 	l := <-c.C()
 	c.Stop()
 	_, open := <-c.C()
-	require.False(t, open, "the consumer claims no more, and does not look")
-	synctest.Wait() // what Stop has begun
-	testdb.Admin(q) // it is opened
+	require.False(t, open, "the consumer neither claims nor polls")
+	synctest.Wait() // the work that Stop has started
+	testdb.Admin(q) // opens it
 	before := faults.Ops()
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Migrate, and the statements of it for administrators.
+// Migrate, and its statements for administrators.
 
 // Schema returns the statements that Migrate would run for a queue whose tables do not exist, in order, for a database administrator
 // to read and run. Each may be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
@@ -33,9 +33,9 @@ func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages to people and
-// to programs that are not in Go; docs/sql.md describes its columns. The rules of Schema apply. Migrate creates no view;
-// chanqadmin.Drop removes it.
+// View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages to people and to
+// programs in other languages; docs/sql.md describes its columns. The rules of Schema apply. Migrate creates no view; chanqadmin.Drop
+// removes it.
 func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -44,9 +44,9 @@ func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	return dialect.View(names), nil
 }
 
-// Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), with which programs
-// that are not in Go send; docs/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure;
-// chanqadmin.Drop removes it. SQLite has no procedures: errors.ErrUnsupported.
+// Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), by which programs in other
+// languages send messages; docs/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure; chanqadmin.Drop
+// removes it. SQLite has no procedures: errors.ErrUnsupported.
 func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -89,7 +89,7 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 	return d, names, nil
 }
 
-// runner runs a statement, on a session or in a transaction, and gives each of its rows to scan.
+// runner runs a statement, on a session or in a transaction, and passes each of its rows to scan.
 type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 
 // schema is the tables of a queue in its database.
@@ -199,8 +199,8 @@ func (s schema) prepare() error {
 	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
 }
 
-// isWhole reports whether all tables with messages of an existing queue are there, with their indexes. Objects that the role cannot see count
-// as there.
+// isWhole reports whether all tables with messages of an existing queue exist, with their indexes. Objects that the role cannot see count
+// as existing.
 func (s schema) isWhole(found stored) (bool, error) {
 	s.q.render(found.Slots)
 	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
@@ -218,7 +218,7 @@ func (s schema) isWhole(found stored) (bool, error) {
 	return missing == 0, err
 }
 
-// change returns the Spec that the queue gets, and whether it differs from the stored one. It completes Config.Shard of a new shard.
+// change returns the new Spec of the queue, and whether it differs from the stored one. It completes Config.Shard of a new shard.
 func (s schema) change(found stored) (spec Spec, changes bool, err error) {
 	cfg := &s.q.cfg
 	if found.Version > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What the database stores of a queue: its Spec and its shard.
+// What the database stores for a queue: its Spec and its shard.
 
 // Spec is the configuration that the row of the queue stores, so it is the same in all programs. Migrate creates a queue with it,
 // with defaults for the zero fields, and changes the fields of an existing queue that are not zero. Open uses the stored value for
@@ -31,27 +31,27 @@ type Spec struct {
 	// it, so fewer keys are processed if the keys with messages are in few slots. Default: UnlimitedKeys. Range: Slots to 1,000,000,
 	// or UnlimitedKeys.
 	MaxKeys int
-	// DeadKey of an ordered queue says whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
+	// DeadKey of an ordered queue controls whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
 	DeadKey DeadKey
-	// MaxAttempts is how many attempts of a message fail before it is dead-lettered, by the Nack of the last one. An attempt whose
-	// lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000,
-	// or UnlimitedAttempts.
+	// MaxAttempts is the number of failed attempts after which a message is dead-lettered, by the Nack of the last one. An attempt whose
+	// lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or
+	// UnlimitedAttempts.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body. A send of a larger one returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
 	// 32 MiB.
 	MaxBody int
 	// Retain is how long acked messages are kept in the done table. If an ID was sent several times, only its last message is kept,
-	// on SQL Server all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
+	// except on SQL Server, which keeps all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
 	Retain time.Duration
-	// RetainDead is how long after its death a dead message is deleted. With DeadKeyHolds it must be RetainAll, because the deletion
-	// of a dead message would open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
+	// RetainDead is how long dead messages are kept. With DeadKeyHolds it must be RetainAll, because deleting a dead message would open
+	// its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
 	RetainDead time.Duration
 }
 
-// Values of a Spec that mean none or no limit, since 0 is the stored value or the default.
+// Values of a Spec that mean none or no limit, since 0 means the stored value or the default.
 const (
-	// UnlimitedAttempts is a Spec.MaxAttempts: no failure is the last. A message is still dead-lettered by DeadLetter, because its body
-	// cannot be decoded, because it has expired, and after Config.MaxCrashes.
+	// UnlimitedAttempts is a Spec.MaxAttempts: no failed attempt is the last. A message is still dead-lettered by DeadLetter, because
+	// its body cannot be decoded, because it has expired, and after Config.MaxCrashes.
 	UnlimitedAttempts = -1
 	// UnlimitedKeys is a Spec.MaxKeys.
 	UnlimitedKeys = -1
@@ -64,7 +64,7 @@ const (
 // Kind of a queue.
 type Kind uint8
 
-// The kinds. The zero value stands for the stored one.
+// The kinds. The zero value means the stored one.
 const (
 	// KindPlain: messages are delivered by priority, and within a priority about in the order in which they are due. Any consumer may
 	// claim any message.
@@ -90,10 +90,10 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// DeadKey says whether messages behind a dead one of the same key are delivered.
+// DeadKey controls whether messages behind a dead one of the same key are delivered.
 type DeadKey uint8
 
-// The possibilities. The zero value stands for the stored one.
+// The values of DeadKey. The zero value means the stored one.
 const (
 	// DeadKeyOpens: the next message is delivered once the previous one is dead.
 	DeadKeyOpens DeadKey = iota + 1
@@ -168,7 +168,7 @@ func (s Spec) over(stored Spec) Spec {
 	return s
 }
 
-// complete returns the Spec with the defaults of its kind, or an error for fields that do not go together.
+// complete returns the Spec with the defaults of its kind, or an error for fields that conflict.
 func (s Spec) complete() (Spec, error) {
 	s = s.over(Spec{Kind: KindPlain, MaxAttempts: defaultAttempts, MaxBody: defaultMaxBody, Retain: RetainNone, RetainDead: RetainAll})
 	v := validator{}
@@ -193,7 +193,7 @@ func (s Spec) complete() (Spec, error) {
 	return s, v.err()
 }
 
-// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set only the fields are compared
+// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set, it compares only the fields
 // that cannot be changed.
 func (s Spec) differs(stored Spec, fixed bool) error {
 	given, has := reflect.ValueOf(s), reflect.ValueOf(stored)
@@ -213,7 +213,7 @@ func (s Spec) differs(stored Spec, fixed bool) error {
 	return nil
 }
 
-// specText is the value of a field in an error.
+// specText returns the value of a field for an error.
 func specText(field string, value any) string {
 	switch {
 	case value == UnlimitedAttempts:
@@ -226,7 +226,7 @@ func specText(field string, value any) string {
 	return fmt.Sprint(value)
 }
 
-// policy is the part of a complete Spec that can be changed.
+// policy returns the part of a complete Spec that can be changed.
 func (s Spec) policy() sqlbatch.Policy {
 	return sqlbatch.Policy{
 		Holds: s.DeadKey == DeadKeyHolds, MaxKeys: max(0, s.MaxKeys), MaxAttempts: max(0, s.MaxAttempts), MaxBody: s.MaxBody,
@@ -234,7 +234,7 @@ func (s Spec) policy() sqlbatch.Policy {
 	}
 }
 
-// specOf is the stored Spec of a queue.
+// specOf returns the stored Spec of a queue.
 func specOf(slots int, p sqlbatch.Policy) Spec {
 	s := Spec{
 		Kind: KindPlain, MaxAttempts: cmp.Or(p.MaxAttempts, UnlimitedAttempts), MaxBody: p.MaxBody,
@@ -276,7 +276,7 @@ func (m ShardMark) String() string {
 	return fmt.Sprintf("shard %d of %d, of the set %s", m.Index, m.Count, m.Set)
 }
 
-// stored is what the database stores of a queue.
+// stored is what the database stores for a queue.
 type stored struct {
 	table.Stored
 	shard ShardMark
@@ -284,7 +284,7 @@ type stored struct {
 
 func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
 
-// isNot returns an error if tables with this mark are not those of the wanted mark. A wanted Set of zero matches any.
+// isNot returns an error if tables with this mark do not match wanted. A zero Set in wanted matches any Set.
 func (m ShardMark) isNot(wanted ShardMark) error {
 	switch {
 	case m.Index == wanted.Index && m.Count == wanted.Count && (wanted.Set.IsZero() || m.Set == wanted.Set):
@@ -301,7 +301,7 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in their order", ErrShards, wants, m)
 }
 
-// stored reads what the database stores of the queue, in one round trip. Without tables the version is 0.
+// stored reads what the database stores for the queue, in one round trip. Without tables the version is 0.
 func (s schema) stored() (found stored, err error) {
 	err = s.run(s.q.table.SQL.Version(), found.Scan)
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
@@ -314,7 +314,7 @@ func (s schema) stored() (found stored, err error) {
 	return found, err
 }
 
-// adopt uses what the database stores of the queue.
+// adopt applies what the database stores for the queue.
 func (q *queue) adopt(s stored) {
 	q.cfg.Shard = s.shard
 	q.table.SetPolicy(s.Policy)

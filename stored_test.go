@@ -44,7 +44,7 @@ func TestASpecIsCheckedWhole(t *testing.T) {
 	require.Equal(t, 2*time.Millisecond, c.Retain, "as it is stored")
 }
 
-// TestASpecIsStoredWhole sends each field through the form in which the database has it.
+// TestASpecIsStoredWhole converts each field to its stored form and back.
 func TestASpecIsStoredWhole(t *testing.T) {
 	for _, s := range []Spec{
 		{KindOrdered, 8, UnlimitedKeys, DeadKeyOpens, UnlimitedAttempts, 1, RetainNone, RetainAll},

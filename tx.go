@@ -38,15 +38,15 @@ func checkTx(op string, tx Tx) error {
 		return &OpError{Op: op, Err: errors.New("tx must not be nil")}
 	}
 	_, begins := reflect.TypeOf(tx).MethodByName("BeginTx")
-	_, commits := reflect.TypeOf(tx).MethodByName("Commit") // some begin savepoints
+	_, commits := reflect.TypeOf(tx).MethodByName("Commit") // the BeginTx of some transactions begins a savepoint
 	if begins && !commits {
 		return &OpError{Op: op, Err: fmt.Errorf("tx is a %T, which commits each statement immediately: give a transaction that was begun on it, or use chanq.InTx", tx)}
 	}
 	return nil
 }
 
-// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error,
-// which it returns unchanged, if fn panics or leaves by runtime.Goexit, and if ctx has ended.
+// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error, which it
+// returns unchanged, if fn panics or calls runtime.Goexit, and if ctx has ended.
 //
 // Calls of SendTx, AckTx and CancelTx with tx are part of the transaction. With a wrapper of tx, for example a *sqlx.Tx, give them the
 // context that fn gets, or one derived from it, and use that context with no other transaction. After the commit:
@@ -126,7 +126,7 @@ type inTx struct {
 	leases map[*lease.Lease]bool // given to AckTx; true: the transaction has acked it
 }
 
-// sentInTx counts what was sent to a queue.
+// sentInTx counts the messages sent to a queue.
 type sentInTx struct {
 	messages, duplicates, bytes int
 	slots                       notify.Slots
@@ -135,7 +135,7 @@ type sentInTx struct {
 // openTxs has the inTx of each *sql.Tx whose InTx has not returned.
 var openTxs sync.Map
 
-// inTx returns the InTx of a *sql.Tx, or nil if it has none. A tx of another type might wrap the transaction of the InTx that ctx belongs
+// inTx returns the inTx of a *sql.Tx, or nil if it has none. A tx of another type might wrap the transaction of the InTx that ctx belongs
 // to.
 func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 	t, _ := ctx.Value(inTxKey{}).(*inTx)
@@ -154,11 +154,11 @@ func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 	return t
 }
 
-// afterCommit is the remedy for calls that no Tx twin replaces.
+// afterCommit is the remedy for calls without a Tx variant.
 const afterCommit = "call it after InTx has returned"
 
 // outsideTx returns an error if ctx belongs to an open InTx on the database of q, which has one writer: a statement outside of the
-// transaction would wait for its end until ctx ends.
+// transaction would wait for it until ctx ends.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
 	if t := openIn(ctx); t == nil || t.db != q.db || !q.table.Dialect.Traits().OneWriter {
 		return nil
@@ -166,7 +166,7 @@ func (q *queue) outsideTx(ctx context.Context, remedy string) error {
 	return errors.New("ctx belongs to a transaction of InTx: " + remedy)
 }
 
-// stores notes that rows are stored if the transaction is committed.
+// stores records that rows are stored if the transaction is committed.
 func (t *inTx) stores(q *queue, rows []sqlbatch.Row, duplicates int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,7 +183,7 @@ func (t *inTx) stores(q *queue, rows []sqlbatch.Row, duplicates int) {
 	s.slots.Merge(q.slotsOf(rows))
 }
 
-// acks notes that a lease was given to AckTx, and whether its message is acked if the transaction is committed.
+// acks records that a lease was passed to AckTx, and whether its message is acked if the transaction is committed.
 func (t *inTx) acks(l *lease.Lease, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func (t *inTx) commit() error {
 	return &OpError{Op: "commit", Unknown: unknown, Err: err}
 }
 
-// ended does what follows the end of the transaction: see InTx. maybe says that it may be committed.
+// ended does the work after the end of the transaction: see InTx. maybe reports that it might be committed.
 func (t *inTx) ended(committed, maybe bool) {
 	t.mu.Lock()
 	sent, leases := maps.Clone(t.sent), maps.Clone(t.leases)
@@ -244,13 +244,13 @@ func (t *inTx) ended(committed, maybe bool) {
 }
 
 // SendTx stores messages in the caller's transaction: they are in the queue if and when it commits. It needs no Producer and no
-// connection of its own. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes; after a
-// transaction of your own call Wake. There is a Receipt for each message, in order. Without messages SendTx does nothing.
+// connection of its own. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes. After your own
+// transaction call Wake. There is a Receipt for each message, in order. Without messages SendTx does nothing.
 //
-// It costs one round trip per 500 messages or 4 MiB of bodies, and one more if a DedupKey or an ID of the caller's is in the queue
-// already. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction.
-// All messages are checked before the first is sent: an invalid one leaves the transaction unchanged. After another error roll back.
-// SendTx is safe for concurrent use with a transaction per goroutine.
+// It costs one round trip per 500 messages or 4 MiB of bodies, and one more if a DedupKey or an ID set by the caller is already in the
+// queue. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction. All
+// messages are checked before the first is sent: an invalid one leaves the transaction unchanged. After another error roll back. SendTx
+// is safe for concurrent use with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx("send", tx); err != nil {
 		return nil, err
@@ -274,9 +274,8 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	return receipts, nil
 }
 
-// AckTx acks the message in the caller's transaction: it leaves the queue if and when the transaction commits. It costs one round
-// trip; for many leases use the function AckTx. An *OpError that wraps ErrLeaseLost means that the lease is not held any more: roll
-// back.
+// AckTx acks the message in the caller's transaction: it leaves the queue if and when the transaction commits. It costs one round trip;
+// for many leases use the function AckTx. An *OpError that wraps ErrLeaseLost means that the lease is no longer held: roll back.
 //
 // After the call the lease is not extended, because the extension would wait for the row that the transaction has locked. Therefore
 // call AckTx late in the transaction. After a rollback the lease may be settled until it expires: in Handle, by returning an error.
@@ -299,10 +298,10 @@ func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 // when it commits. It costs one round trip per 333 messages on SQL Server, and per 1000 on PostgreSQL and SQLite. The leases must be
 // of one queue, for example from Consumer.Receive.
 //
-// A nil error means that all are still held. A *BatchError has an entry for each lease, in order: an *OpError that wraps ErrLeaseLost
-// or ErrSettled if the lease is not held any more, otherwise nil. Then roll back, because the transaction may have deleted the other
-// messages. After that the held leases may be settled, or given to AckTx again, until they expire. If a lease is known not to be held
-// before the call, AckTx makes no database call, and the other leases are still extended.
+// A nil error means that all are still held. A *BatchError has an entry for each lease, in order: an *OpError that wraps ErrLeaseLost or
+// ErrSettled if the lease is no longer held, otherwise nil. Then roll back, because the transaction may have deleted the other messages.
+// After that the held leases may be settled, or given to AckTx again, until they expire. If a lease is known not to be held before the
+// call, AckTx makes no database call, and the other leases are still extended.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			c := testConsumer(t, q, ConsumerConfig{})
 			delivered := <-c.C()
 			l := delivered.lease
-			_, err = q.Cancel(t.Context(), delivered.ID) // whoever did it, the row is gone
+			_, err = q.Cancel(t.Context(), delivered.ID) // whichever attempt deleted the row
 			require.NoError(t, err)
 			require.True(t, l.Take(lease.Ack))
 			if test.late {

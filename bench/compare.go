@@ -11,21 +11,20 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// comparison is one figure of two versions of chanq, which were measured in turn,
-// round by round.
+// comparison is one figure of two versions of chanq, which were measured alternately in each round.
 type comparison struct {
 	figure
 	lessIsWorse bool
-	limit       float64 // how much worse the median may be, as a part of it
+	limit       float64 // how much worse the median may be, as a fraction
 }
 
-// certain is how unlikely it must be that rounds of two equal versions differ in
-// one direction as often as these do: there are some thirty figures, of which none
-// should be called worse by chance. It takes ten rounds at least.
+// certain bounds the probability that rounds of two equal versions differ in one direction as often
+// as these do. There are some thirty figures, and none should be reported as worse by chance. It
+// takes at least ten rounds.
 const certain = 0.001
 
-// comparisons are of rates and CPU time within the limit, and of what does not
-// depend on the machine nearly exactly.
+// comparisons returns rates and CPU time with the given limit, and machine-independent figures with
+// an almost exact limit.
 func comparisons(limit float64) []comparison {
 	const exact = 0.01
 	return []comparison{
@@ -40,8 +39,8 @@ func comparisons(limit float64) []comparison {
 	}
 }
 
-// runCompare shows what two files of results of throughput and senders, line by line
-// of the same round, have in common, and is an error where the second one is worse.
+// runCompare compares two files of results of throughput and senders, in which each line belongs to
+// the same round. It returns an error if the second file is worse.
 func runCompare(args []string, out, usage io.Writer) error {
 	f := flag.NewFlagSet("bench compare", flag.ContinueOnError)
 	f.SetOutput(usage)
@@ -106,8 +105,7 @@ func systemOf(r measure.Result) systemKey {
 	return systemKey{r.Engine, r.Strategy}
 }
 
-// inOrder numbers the results of each system: files may be of many runs of one
-// round each.
+// inOrder numbers the results of each system, because files may be of many runs of one round each.
 func inOrder(results []measure.Result) {
 	seen := map[systemKey]int{}
 	for i := range results {
@@ -116,9 +114,9 @@ func inOrder(results []measure.Result) {
 	}
 }
 
-// isWorse reports whether the median is beyond the limit, and so many rounds are on
-// its side that chance is unlikely: a sign test, which does not depend on how
-// far a disturbed round differs from the others.
+// isWorse reports whether the median is beyond the limit, and so many rounds agree that chance is
+// unlikely. This is a sign test, which does not depend on how far a disturbed round differs from
+// the others.
 func (c comparison) isWorse(ratios []float64) bool {
 	worse := func(ratio, limit float64) bool {
 		if c.lessIsWorse {
@@ -135,9 +133,9 @@ func (c comparison) isWorse(ratios []float64) bool {
 	return worse(measure.Middle(ratios), c.limit) && byChance(rounds, len(ratios)) < certain
 }
 
-// byChance is how likely n tosses of a coin show heads k times or more.
+// byChance returns the probability that n tosses of a coin show heads at least k times.
 func byChance(k, n int) (p float64) {
-	ways := math.Pow(0.5, float64(n)) // n over 0, of all
+	ways := math.Pow(0.5, float64(n)) // n over 0, as a share of all
 	for i := range n + 1 {
 		if i >= k {
 			p += ways

@@ -11,11 +11,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The alternatives that docs/decisions.md decides between, measured by the bare
-// loop over the dialect's own statements, rewritten. An operation is the whole
-// life of one message: enqueued, claimed, acked.
+// The alternatives of docs/decisions.md, measured by the bare loop with rewritten statements of the
+// dialect. An operation is the whole life of one message: enqueued, claimed, acked.
 
-// rewritten is a queue whose texts are changed.
+// rewritten is a queue with changed statement texts.
 type rewritten struct {
 	sqlbatch.Queue
 	rewrite func(string) string
@@ -101,7 +100,7 @@ func BenchmarkDecideSynchronous(b *testing.B) {
 		for _, batch := range []int{1, 500} {
 			b.Run(fmt.Sprintf("synchronous=%s/batch=%d", mode, batch), func(b *testing.B) {
 				s := openStore(b)
-				s.db.SetMaxOpenConns(1) // the setting is the connection's
+				s.db.SetMaxOpenConns(1) // the setting applies to one connection
 				_, err := s.db.Exec("PRAGMA synchronous = " + mode)
 				require.NoError(b, err)
 				bodies := makeBodies(b.N, benchBody)
@@ -115,7 +114,7 @@ func BenchmarkDecideSynchronous(b *testing.B) {
 	}
 }
 
-// bound sends values as parameters of their own instead of packed.
+// bound sends values as separate parameters instead of packed.
 type bound struct{ sqlbatch.Queue }
 
 const boundTable = `"chanq_bench"`
@@ -154,9 +153,8 @@ func (q bound) Ack(items []sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: text.String(), Args: args}
 }
 
-// BenchmarkDecidePacking compares one packed blob with bound parameters, in each
-// of the two statements that carry lists. An operation is one message in one of
-// them.
+// BenchmarkDecidePacking compares one packed blob with bound parameters, in each of the two
+// statements with lists. An operation is one message in one of the statements.
 func BenchmarkDecidePacking(b *testing.B) {
 	for _, batch := range []int{1, 32, 500} {
 		for _, packed := range []bool{true, false} {
@@ -164,7 +162,7 @@ func BenchmarkDecidePacking(b *testing.B) {
 			name := fmt.Sprintf("values=%s/batch=%d", way, batch)
 			prepare := func(b *testing.B) *store {
 				s := openStore(b)
-				_, err := s.db.Exec("PRAGMA synchronous = OFF") // the disk is not compared
+				_, err := s.db.Exec("PRAGMA synchronous = OFF") // to exclude the disk
 				require.NoError(b, err)
 				s.db.SetMaxOpenConns(1)
 				if !packed {
@@ -200,7 +198,7 @@ func BenchmarkDecidePacking(b *testing.B) {
 	}
 }
 
-// claimAll claims everything and returns what an ack needs.
+// claimAll claims all messages and returns the items to ack.
 func claimAll(b *testing.B, s *store) (items []sqlbatch.Item) {
 	require.NoError(b, s.session(b.Context(), func(session *bareSession) error {
 		for {

@@ -14,19 +14,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// engine is a database that strategies are measured on.
+// engine is a database on which strategies are measured.
 type engine struct {
 	name    string
 	dialect sqlbatch.Dialect
-	// check returns what is wrong with the options before anything is written.
+	// check validates the options before anything is written.
 	check func(options) error
-	// open makes an empty queue for this program only.
+	// open creates an empty queue for this program only.
 	open func(context.Context, engine, options) (*store, error)
 	// connector connects to the database of a queue, and counts its statements.
 	connector func(place, *measure.Counter) (driver.Connector, error)
-	// wake has idle consumers of other processes woken; nil: nothing does.
+	// wake sets up the waking of idle consumers of other processes; nil: none.
 	wake func(*store, *waking)
-	// about is a query for version and durability, one row of one text.
+	// about is a query for version and durability, which returns one row with one text.
 	about string
 }
 
@@ -40,7 +40,7 @@ func engineNames() []string {
 	return names
 }
 
-// openQueue makes an empty queue on the engine of the options.
+// openQueue creates an empty queue on the engine of the options.
 func openQueue(ctx context.Context, o options) (*store, error) {
 	e := findEngine(o.engine)
 	return e.open(ctx, e, o)
@@ -50,7 +50,7 @@ func findEngine(name string) engine {
 	return engines[slices.Index(engineNames(), name)]
 }
 
-// place is where a queue is: what another process needs in order to use it.
+// place locates a queue, so that another process can use it.
 type place struct {
 	Engine, DSN, File, Schema, Queue string
 
@@ -61,7 +61,7 @@ func (p place) names() sqlbatch.Names {
 	return sqlbatch.Names{Schema: p.Schema, Queue: p.Queue, Slots: p.Slots}
 }
 
-// connect opens a queue that is there.
+// connect opens an existing queue.
 func (e engine) connect(p place) (*store, error) {
 	counter := &measure.Counter{}
 	connector, err := e.connector(p, counter)
@@ -77,10 +77,10 @@ func (e engine) connect(p place) (*store, error) {
 	return s, nil
 }
 
-// newQueueName is a name that no other run has.
+// newQueueName returns a name that no other run uses.
 func newQueueName() string { return fmt.Sprintf("bench_%08x", rand.Uint32()) }
 
-// store is a queue on an engine, and the count of the statements of its driver.
+// store is a queue on an engine, and the statement count of its driver.
 type store struct {
 	engine  engine
 	place   place
@@ -89,10 +89,10 @@ type store struct {
 	sql     sqlbatch.Queue
 	counter *measure.Counter
 	spent   *spent
-	remove  func() error // leaves nothing behind; closes db
+	remove  func() error // removes everything; closes db
 }
 
-// migrate makes the queue's tables, and removes everything if it cannot.
+// migrate creates the queue's tables, and removes everything after an error.
 func (s *store) migrate(ctx context.Context) (*store, error) {
 	if err := chanq.Migrate(ctx, s.db, s.place.Queue, s.config()); err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -108,7 +108,7 @@ func (s *store) config() chanq.Config {
 	return config
 }
 
-// openTimed is open, with hooks that report statements to spent.
+// openTimed is open with hooks that add the time of statements to spent.
 func (s *store) openTimed(ctx context.Context) (*chanq.Queue[[]byte], error) {
 	config := s.config()
 	config.Hooks = chanq.Hooks{
@@ -123,8 +123,8 @@ func (s *store) open(ctx context.Context) (*chanq.Queue[[]byte], error) {
 	return chanq.Open[[]byte](ctx, s.db, s.place.Queue, s.config())
 }
 
-// next makes a second queue in addition to this one, for phases that move messages between
-// two. It is removed together with this one.
+// next creates a second queue in addition to s, for phases that move messages between two queues.
+// It is removed together with s.
 func (s *store) next(ctx context.Context) (*store, error) {
 	next := *s
 	next.place.Queue += "_next"
@@ -133,8 +133,7 @@ func (s *store) next(ctx context.Context) (*store, error) {
 	return &next, chanq.Migrate(ctx, s.db, next.place.Queue, s.config())
 }
 
-// about returns the server's version and its settings of durability, "" if they are
-// unknown.
+// about returns the server's version and its durability settings, or "" if unknown.
 func (s *store) about(ctx context.Context) string {
 	var text string
 	if s.db.QueryRowContext(ctx, s.engine.about).Scan(&text) != nil {

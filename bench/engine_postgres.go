@@ -39,9 +39,9 @@ func checkPostgres(o options) error {
 	return err
 }
 
-// openPostgres makes a queue in a new schema, and drops the schema
-// afterwards. A table that is new has statistics of none, which is what most
-// queues have after they were empty; chanq's plans do not depend on them.
+// openPostgres creates a queue in a new schema, and drops the schema afterwards. A new table has
+// the statistics of an empty table, as most queues have after they were empty. chanq's plans do not
+// depend on them.
 func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
 	name := newQueueName()
 	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Schema: name, Queue: "bench", Slots: o.slots})

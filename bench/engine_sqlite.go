@@ -37,7 +37,7 @@ func checkSQLite(o options) error {
 	return nil
 }
 
-// openSQLite makes a new database in a file.
+// openSQLite creates a new database in a file.
 func openSQLite(ctx context.Context, e engine, o options) (*store, error) {
 	path, remove := o.db, func() error {
 		var errs []error

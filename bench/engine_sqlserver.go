@@ -41,8 +41,8 @@ func checkSQLServer(o options) error {
 	return err
 }
 
-// openSQLServer makes a queue in the schema dbo of the given database, and drops
-// its tables afterwards.
+// openSQLServer creates a queue in the schema dbo of the given database, and drops its tables
+// afterwards.
 func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 	stop := func() error { return nil }
 	if o.dsn == emulator {
@@ -68,8 +68,8 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 	return s.migrate(ctx)
 }
 
-// emulator as -dsn is the SQL Server emulator of the tests, in this process: it runs chanq's
-// statements for SQL Server by the server's rules of locking, and has no speed.
+// emulator, as the value of -dsn, is the SQL Server emulator of the tests, in this process. It runs
+// chanq's statements for SQL Server with the server's locking rules. Its speed is not meaningful.
 const emulator = "emulator"
 
 // startEmulator serves an empty database on the loopback interface until stop.

@@ -10,15 +10,15 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// growthAxis is one thing that may grow, and what it is measured with.
+// growthAxis is one quantity that can grow, and its measurement.
 type growthAxis struct {
-	name  string // also of the flag that has its sizes
+	name  string // also of the flag for its sizes
 	sizes string // the flag's default
 	// The allowed sizes.
 	least, most int
 	about       string
-	// begin makes what the sizes are measured on and returns the measurement of
-	// one size, in one round, and what removes it all.
+	// begin prepares the data for all sizes. It returns the measurement of one size in one round,
+	// and the removal of the data.
 	begin func(ctx context.Context, o options, axis string, sizes []int) (growthRun, error)
 }
 
@@ -52,8 +52,8 @@ func axisNames() []string {
 	return names
 }
 
-// measureGrowth measures every size of an axis in every round, so that what
-// else happens on the machine hits all of them; round 0 is not reported.
+// measureGrowth measures every size of an axis in every round, so that other load on the machine
+// affects all sizes. Round 0 is not reported.
 func measureGrowth(ctx context.Context, o options, report func(measure.Result)) error {
 	for _, axis := range growthAxes {
 		sizes := o.growth[axis.name]

@@ -8,10 +8,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// beginTables makes a table for each size, filled with as many messages of the
-// axis's state, which all stand there until the end. A measurement enqueues a
-// batch, claims as many and acks them, again and again, so that the table keeps
-// its size; it is a bare loop, since what may grow here are the statements.
+// beginTables creates a table for each size, filled with that many messages in the axis's state,
+// which stay until the end. A measurement repeatedly enqueues a batch, claims as many messages and
+// acks them, so that the table keeps its size. It is a bare loop, because only the statements can
+// grow here.
 func beginTables(ctx context.Context, o options, axis string, sizes []int) (growthRun, error) {
 	tables := map[int]*store{}
 	run := growthRun{end: func() error {
@@ -45,7 +45,7 @@ func beginTables(ctx context.Context, o options, axis string, sizes []int) (grow
 				_, err := session.claimAndAck(o.batch)
 				return err
 			}
-			if err := round(); err != nil { // prepares and warms what is read
+			if err := round(); err != nil { // prepares statements and warms caches
 				return err
 			}
 			session.spent = spent{}

@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// beginConsumers drains one queue by as many consumers of this process, each
-// with its own connections and one reading goroutine.
+// beginConsumers drains one queue with the given number of consumers in this process, each with its
+// own connections and one reading goroutine.
 func beginConsumers(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, consumers int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
@@ -79,9 +79,8 @@ func drainBy(ctx context.Context, s *store, o options, consumers int) error {
 	return errors.Join(failed...)
 }
 
-// beginProcesses drains one queue by as many processes with one consumer each.
-// The clock runs from the moment at which all are connected until the table is
-// empty.
+// beginProcesses drains one queue with the given number of processes of one consumer each. The time
+// runs from the moment when all are connected until the table is empty.
 func beginProcesses(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, processes int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
@@ -102,7 +101,7 @@ func beginProcesses(_ context.Context, o options, _ string, _ []int) (growthRun,
 	}}, nil
 }
 
-// awaitEmpty looks every few milliseconds whether a message is left.
+// awaitEmpty checks every few milliseconds whether a message is left.
 func (s *store) awaitEmpty(ctx context.Context, failed <-chan error) error {
 	const every = 5 * time.Millisecond
 	text := "SELECT CASE WHEN EXISTS (SELECT 1 FROM " + s.liveTable() + ") THEN 1 ELSE 0 END"

@@ -11,10 +11,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// fill puts n messages of a state into the table by plain SQL, so that millions
-// take seconds: ready and leased ones became due one a millisecond, leased ones are
-// held for an hour and scheduled ones due in an hour. Then it does what a database would
-// have done to such a table long before: vacuum, statistics, checkpoint.
+// fill inserts n messages of a state into the table by plain SQL, so that millions take seconds.
+// Ready and leased messages became due one per millisecond, leased ones are held for an hour, and
+// scheduled ones are due in an hour. Then it does the maintenance that such a table would have had:
+// vacuum, statistics, checkpoint.
 func (s *store) fill(ctx context.Context, state sqlbatch.State, n, body int) error {
 	var texts []string
 	switch s.place.Engine {
@@ -57,7 +57,7 @@ func (s *store) liveTable() string {
 	return `"` + name + `"`
 }
 
-// Ids are UUIDv7 in the order of their messages, as NewID's.
+// IDs are UUIDv7 in the order of their messages, as those of NewID.
 const fillPostgres = `INSERT INTO {live} (id, due_at, lease_until, enqueued_at, fence, attempts, priority, leased_by, body)
 SELECT (lpad(to_hex(now - {n} + i), 12, '0') || '7' || lpad(to_hex(i % 4096), 3, '0') || '8' || lpad(to_hex(i), 15, '0'))::uuid,
        {due}, {lease}, now - {n} + i, {fence}, {fence}, 0, CASE {fence} WHEN 1 THEN gen_random_uuid() END, decode(repeat('5a', {body}), 'hex')

@@ -15,27 +15,27 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// Memory against the buffers that a user configures. docs/performance.md has
-// the formula that these measure.
+// Memory compared with the buffers that a user configures. These constants measure the formula of
+// docs/performance.md.
 const (
-	// leaseOverhead bounds the memory of a lease without its body: the lease, its
-	// places in the channel, with the extender and in a backlog.
+	// leaseOverhead bounds the memory of a lease without its body: the lease and its entries in the
+	// channel, the extender and a backlog.
 	leaseOverhead = 600
-	// fixedOverhead bounds the memory of a producer or consumer without messages:
-	// connections, prepared statements, buffers of the driver.
+	// fixedOverhead bounds the memory of a producer or consumer without messages: connections,
+	// prepared statements, driver buffers.
 	fixedOverhead = 2 << 20
 )
 
-// heap is what is live.
+// heap returns the live heap.
 func heap() float64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers and pools let go in the first
+	runtime.GC() // collects objects that finalizers and pools released in the first run
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
 }
 
-// beginPrefetch holds as many leases as Prefetch allows, without settling one.
+// beginPrefetch holds as many leases as Prefetch allows, without settling any.
 func beginPrefetch(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, leases int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
@@ -71,11 +71,10 @@ func beginPrefetch(_ context.Context, o options, _ string, _ []int) (growthRun, 
 	}}, nil
 }
 
-// beginBuffer fills BufferBytes while the table is locked, so that nothing is
-// stored.
+// beginBuffer fills BufferBytes while the table is locked, so that nothing is stored.
 func beginBuffer(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, size int) ([]measure.Result, error) {
-		const rowOverhead = 256 // as producers count a message
+		const rowOverhead = 256 // as producers count per message
 		r := newResult(o, "chanq")
 		r.N, r.Batch = max(size/(o.body+rowOverhead), 1), o.batch
 		err := onStore(ctx, o, "chanq", func(s *store, _ strategy) error {
@@ -106,7 +105,7 @@ func beginBuffer(_ context.Context, o options, _ string, _ []int) (growthRun, er
 	}}, nil
 }
 
-// lockTable keeps every writer of the table waiting.
+// lockTable blocks every writer of the table.
 func (s *store) lockTable(ctx context.Context) (unlock func() error, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

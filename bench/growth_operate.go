@@ -12,9 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// beginOperation measures what goes over all messages of a table, in many statements: a
-// row must cost the same, however many there are. Each measurement fills a table of its
-// own.
+// beginOperation measures operations on all messages of a table, which run in many statements: the
+// cost per row must not depend on the number of rows. Each measurement fills its own table.
 func beginOperation(_ context.Context, o options, axis string, _ []int) (growthRun, error) {
 	operation := operations[axis]
 	return growthRun{measure: func(ctx context.Context, size int) ([]measure.Result, error) {
@@ -60,7 +59,7 @@ var operations = map[string]struct {
 	}},
 }
 
-// trim does what a consumer does once a minute, without the minute.
+// trim does the trim of a consumer without waiting a minute.
 func (s *store) trim(ctx context.Context) (total int, err error) {
 	const step = 1000
 	for after := int64(0); ; {
@@ -88,7 +87,7 @@ func (s *store) trim(ctx context.Context) (total int, err error) {
 	}
 }
 
-// end moves all live messages to the dead or the done, as of when each was due.
+// end moves all live messages to the dead or the done table, with their due times as their ends.
 func (s *store) end(ctx context.Context, state sqlbatch.State) error {
 	if state.Live() {
 		return nil

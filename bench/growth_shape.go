@@ -9,10 +9,10 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// The shape of messages and statements: each size is a small throughput run of
-// chanq and the bare loop.
+// The shape of messages and statements. Each size is a small throughput run of chanq and the bare
+// loop.
 
-// beginBodies measures bodies of a size, at most 64 MiB of them at once.
+// beginBodies measures bodies of a size, at most 64 MiB in all at once.
 func beginBodies(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, size int) ([]measure.Result, error) {
 		o := o
@@ -21,8 +21,8 @@ func beginBodies(_ context.Context, o options, _ string, _ []int) (growthRun, er
 	}}, nil
 }
 
-// beginBatches measures statements of a count of rows; the smallest, which cost a
-// commit each, with fewer messages.
+// beginBatches measures statements with a number of rows. The smallest, which cost a commit each,
+// use fewer messages.
 func beginBatches(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, size int) ([]measure.Result, error) {
 		o := o
@@ -47,8 +47,8 @@ func measureShape(ctx context.Context, o options, n int) (results []measure.Resu
 // lingering is how many goroutines wait in Send while Linger is measured.
 const lingering = 64
 
-// beginLingers measures what Send costs when many goroutines share statements,
-// and how long one waits.
+// beginLingers measures the cost of Send when many goroutines share statements, and how long a
+// single goroutine waits.
 func beginLingers(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, ms int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")

@@ -17,13 +17,13 @@ type growthKey struct {
 	engine, axis string
 }
 
-// figure is what a table or a plot shows of a growth.
+// figure is one figure of a growth in a table or plot.
 type figure struct {
 	name string
 	of   func(measure.Result) float64
 }
 
-// figuresOf are the figures that an axis is about, the main one first.
+// figuresOf returns the figures of an axis, the main figure first.
 func figuresOf(axis string) []figure {
 	wall := figure{"µs/msg", func(r measure.Result) float64 { return r.WallPerMsg }}
 	cpu := figure{"CPU µs/msg", func(r measure.Result) float64 { return r.CPUPerMsg }}
@@ -57,7 +57,7 @@ func figuresOf(axis string) []figure {
 }
 
 // growthTables returns one table for each axis of each engine. The last column is the ratio of the main
-// figure to that of the first size: 1 does not grow.
+// figure to that of the first size: 1 means no growth.
 func growthTables(results []measure.Result) (tables []measure.Table) {
 	for _, g := range measure.Group(results, func(r measure.Result) growthKey { return growthKey{r.Engine, r.Axis} }) {
 		figures := figuresOf(g.Key.axis)

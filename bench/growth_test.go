@@ -15,7 +15,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// quickGrowth is every axis, at sizes that only show that it works.
+// quickGrowth has every axis, at sizes that only test that it works.
 var quickGrowth = []string{
 	"growth", "-rounds", "1", "-samples", "100", "-batch", "50",
 	"-backlog", "100,500", "-leased", "0,500", "-scheduled", "0,500", "-consumers", "1,3", "-processes", "1,2",
@@ -51,7 +51,7 @@ func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) { check(t, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
 }
 
-// What fill writes by plain SQL is what chanq would have written.
+// The rows that fill writes by plain SQL equal those that chanq would have written.
 func TestFilledMessagesAreInTheirStateAndInOrder(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, o options) {
@@ -96,7 +96,7 @@ func nonZero(counts map[sqlbatch.State]int) map[sqlbatch.State]int {
 	return counts
 }
 
-// The formula of docs/performance.md bounds what is really live.
+// The formula of docs/performance.md bounds the live heap.
 func TestMemoryStaysWithinTheFormula(t *testing.T) {
 	for _, r := range runJSON(t, "growth", "-axes", "prefetch,buffer", "-prefetch", "1500", "-buffer", "2097152", "-rounds", "1") {
 		require.Positive(t, r.HeapBytes)

@@ -12,13 +12,13 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// idleStep is a part of what -idle measures.
+// idleStep is one step of -idle.
 type idleStep struct {
 	name, about string
 	measure     func(context.Context, options, func(measure.Result) error) error
 }
 
-// idleSteps in their order, each of which can be run alone.
+// idleSteps has the steps in order. Each can be run alone.
 var idleSteps = []idleStep{
 	{"gaps", "one idle consumer, gaps of 100 to 500 ms", nap{1, measure.Warm, 1, false}.measure},
 	{"cold", "one idle consumer, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2, false}.measure},
@@ -37,8 +37,8 @@ func idleStepNames() []string {
 	return names
 }
 
-// measureIdle measures consumers of other processes that sleep: how fast they wake, and
-// what that costs. The statements of all processes are counted.
+// measureIdle measures idle consumers of other processes: how fast they wake, and the cost of that.
+// The statements of all processes are counted.
 func measureIdle(ctx context.Context, o options, report func(measure.Result)) error {
 	log, err := watchLog(ctx, o)
 	if err != nil {
@@ -73,7 +73,7 @@ func watchLog(ctx context.Context, o options) (log *serverLog, err error) {
 	return log, err
 }
 
-// onSleepers runs f on an empty queue on which so many processes sleep.
+// onSleepers runs f on an empty queue with n idle processes.
 func onSleepers(ctx context.Context, o options, n int, notifier bool, f func(*store, *sleepers) error) error {
 	return onStore(ctx, o, "raw", func(s *store, _ strategy) error {
 		sleepers, err := startSleepers(ctx, sleepTask{Place: s.place, Notifier: notifier}, n)

@@ -12,10 +12,10 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// A load is measured in pairs, with the notifier off and on in turn, close to each other: what
-// else happens on the machine hits both.
+// A load is measured in pairs, with the notifier alternately off and on, so that other load on the
+// machine affects both.
 
-// measureEnqueue sends as fast as one producer does.
+// measureEnqueue sends at the full speed of one producer.
 func measureEnqueue(ctx context.Context, o options, report func(measure.Result) error) error {
 	return measureBesides(ctx, o, []int{0, 1, o.crowd}, report, func(ctx context.Context, queue *chanq.Queue[[]byte]) (int, error) {
 		producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch})
@@ -31,8 +31,8 @@ func measureEnqueue(ctx context.Context, o options, report func(measure.Result) 
 	})
 }
 
-// singleSenders each have a producer of their own, so that no two messages share a
-// statement: as many processes would send.
+// singleSenders is the number of producers that send single messages. Each has its own producer, so
+// that no two messages share a statement, as with separate processes.
 const singleSenders = 8
 
 // measureSingles sends single messages, each of which waits for its commit.
@@ -64,8 +64,8 @@ func measureSingles(ctx context.Context, o options, report func(measure.Result) 
 }
 
 // measureBesides measures the throughput of send with idle consumers. The queue is paused, so that
-// they stay idle, and each notification wakes them without a message: no load makes them
-// cost more.
+// they stay idle, and each notification wakes them without a message, which is the most expensive
+// case.
 func measureBesides(ctx context.Context, o options, crowds []int, report func(measure.Result) error, send func(context.Context, *chanq.Queue[[]byte]) (int, error)) error {
 	for _, n := range crowds {
 		err := onSleepers(ctx, o, n, true, func(s *store, _ *sleepers) (err error) {
@@ -86,7 +86,7 @@ func measureBesides(ctx context.Context, o options, crowds []int, report func(me
 				return err
 			}
 			server := s.about(ctx)
-			for pair := range o.rounds*o.pairs + 1 { // the first warms up
+			for pair := range o.rounds*o.pairs + 1 { // the first pair warms up
 				for i := range queues {
 					notifier := (pair + i) % 2
 					r := newResult(o, "chanq")
@@ -126,8 +126,7 @@ func (s *store) empty(ctx context.Context) error {
 	return err
 }
 
-// measureHalf sends at half of full speed to another process, and counts the statements of
-// both.
+// measureHalf sends to another process at half of full speed, and counts the statements of both.
 func measureHalf(ctx context.Context, o options, report func(measure.Result) error) error {
 	saturation := o.saturation
 	if saturation == 0 {
@@ -169,7 +168,7 @@ func sendHalf(ctx context.Context, o options, s *store, sleepers *sleepers, r *m
 		return err
 	}
 	n := max(5, int(r.RatePerS*o.latencyFor.Seconds()/2))
-	warm := n / 5 // until the consumer is awake, and has what was sent meanwhile
+	warm := n / 5 // until the consumer is awake, and has received the messages sent before
 	r.N = n - warm
 	var before int64
 	send := stamped(ctx, producer, o.latencyBody(), nil)

@@ -16,10 +16,10 @@ type serverLog struct {
 	at   int64
 }
 
-// notifyLock is how the log names the lock that a commit with a notification holds.
+// notifyLock identifies in the log the lock that a commit with a notification holds.
 const notifyLock = "of database 0"
 
-// openLog begins at the log's end. The server must log lock waits, after a short time.
+// openLog starts at the end of the log. The server must log lock waits, after a short time.
 func openLog(ctx context.Context, s *store, path string) (*serverLog, error) {
 	if path == "" {
 		return &serverLog{}, nil
@@ -56,7 +56,7 @@ func (l *serverLog) waits() (*int, error) {
 	for lines := bufio.NewReader(file); ; {
 		line, err := lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			return &n, nil // half a line is read once more
+			return &n, nil // an incomplete line is read again
 		}
 		if err != nil {
 			return nil, err

@@ -9,17 +9,17 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// nap is one measurement of consumers that sleep: how many processes, 0: many, and
-// between what; for the given number of times -for.
+// nap is one measurement of idle consumers: the number of processes (0: many), and the gaps between
+// messages, for the given number of times -for.
 type nap struct {
 	sleepers int
 	gap      measure.Gap
 	times    int
-	ordered  bool // the queue, with a key for each message
+	ordered  bool // the queue is ordered, with a key for each message
 }
 
-// fallAsleep is how long an idle consumer takes until it polls only every
-// PollEvery, and a Notifier until it receives notifications.
+// fallAsleep is how long an idle consumer takes until it polls only every PollEvery, and a Notifier
+// until it receives notifications.
 const fallAsleep = 2 * time.Second
 
 func (n nap) measure(ctx context.Context, o options, report func(measure.Result) error) error {
@@ -97,7 +97,7 @@ func (n nap) send(ctx context.Context, o options, s *store, w waking, sleepers *
 	return nil
 }
 
-// idle is how many statements a second they run when nothing comes.
+// idle returns the statements per second without messages.
 func (s *sleepers) idle(ctx context.Context, rest time.Duration) (perSecond float64, err error) {
 	before, err := s.ask()
 	if err != nil {

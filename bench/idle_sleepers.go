@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// sleepTask reads in a separate process with one consumer, as most programs do. At each order
-// it prints what it has read since the last one, and how many statements it has run in all.
+// sleepTask reads in a separate process with one consumer, as most programs do. For each request it
+// prints the messages read since the previous request, and the total of its statements.
 type sleepTask struct {
 	Place    place
 	Notifier bool
@@ -64,7 +64,7 @@ func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	var mu sync.Mutex // guards now
 	now := slept{Ages: measure.Histogram{}}
 	out := json.NewEncoder(os.Stdout)
-	_ = out.Encode(slept{}) // it is connected
+	_ = out.Encode(slept{}) // reports that it is connected
 	go func() {             // ends with the process's input
 		for order := range orders {
 			mu.Lock()
@@ -92,7 +92,7 @@ type sleepers struct {
 	children []*child.Process
 	answers  chan slept
 	orders   int
-	read     slept // so far, but for Statements
+	read     slept // so far, except for Statements
 }
 
 func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error) {
@@ -126,7 +126,7 @@ func startSleepers(ctx context.Context, task sleepTask, n int) (*sleepers, error
 	return s, nil
 }
 
-// ask requests a report from each process, and returns how many statements they have run.
+// ask requests a report from each process, and returns the number of their statements.
 func (s *sleepers) ask() (statements int64, err error) {
 	s.orders++
 	order := strconv.Itoa(s.orders)
@@ -145,7 +145,7 @@ func (s *sleepers) ask() (statements int64, err error) {
 	return statements, nil
 }
 
-// forget begins again with the ages of what is read.
+// forget resets the ages of the messages that were read.
 func (s *sleepers) forget() { s.read.Ages, s.read.Slowest = measure.Histogram{}, 0 }
 
 // readAll requests reports until they have read and settled n messages.

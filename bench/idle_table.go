@@ -25,7 +25,8 @@ func idleTables(o options, results []measure.Result) (tables []measure.Table) {
 	return append(tables, targetTable(engine, o, results))
 }
 
-// besides returns the results of a load with so many idle consumers, with the notifier off and on.
+// besides returns the results of a load with a number of idle consumers, with the notifier off and
+// on.
 func besides(results []measure.Result, step string, sleepers int) (off, on []measure.Result) {
 	for _, r := range results {
 		switch {
@@ -39,7 +40,7 @@ func besides(results []measure.Result, step string, sleepers int) (off, on []mea
 	return off, on
 }
 
-// loads are the steps that are measured in pairs, and what is compared.
+// loads are the steps that are measured in pairs, with the compared figures.
 var loads = []struct {
 	step, what string
 	of         measure.Figure
@@ -82,11 +83,11 @@ func ratioRange(a, b []measure.Result, f measure.Figure) string {
 	return fmt.Sprintf("%.3f (%.3f-%.3f)", measure.Middle(ratios), ratios[0], ratios[len(ratios)-1])
 }
 
-// target is a bound on what was measured.
+// target is a bound for a measured figure.
 type target struct {
 	what     string
 	measured float64
-	least    bool // the bound is the least that will do, else the most
+	least    bool // the bound is a minimum, otherwise a maximum
 	bound    float64
 	unit     string
 }
@@ -99,7 +100,7 @@ func (t target) row() []string {
 	return []string{t.what, measure.Short(t.measured) + t.unit, fmt.Sprintf("%s %v%s", sign, t.bound, t.unit), map[bool]string{true: "met", false: "MISSED"}[met]}
 }
 
-// targetTable has all bounds on what was measured.
+// targetTable returns the table of all bounds and measured figures.
 func targetTable(engine string, o options, results []measure.Result) measure.Table {
 	t := measure.Table{Title: engine + ": targets", Head: []string{"", "measured", "target", ""}}
 	for _, one := range slices.Concat(sleepTargets(o, results), loadTargets(results)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// Every step is measured on every engine, for a moment.
+// Every step is measured briefly on every engine.
 func TestIdleConsumersAreMeasured(t *testing.T) {
 	testdb.Long(t)
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 			seen[fmt.Sprintf("%s %d %v", r.Step, r.Processes-1, r.Notifier)]++
 			require.Positive(t, r.N)
 			// If a step takes long, the statements of idle consumers are subtracted, at the rate of a short pause.
-			require.True(t, r.StatementsPerMessage > 0 || r.IdleStatements > 0, "what is asked is counted: %+v", r)
+			require.True(t, r.StatementsPerMessage > 0 || r.IdleStatements > 0, "polls are counted: %+v", r)
 			switch r.Step {
 			case "enqueue", "singles":
 				require.Positive(t, r.EnqueuePerS)
@@ -49,7 +49,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 			"singles 0 false": 1, "singles 0 true": 1, "singles 1 false": 1, "singles 1 true": 1,
 		}, seen)
 	}
-	steps := "gaps,crowd,owners,enqueue,singles,half" // cold takes its time
+	steps := "gaps,crowd,owners,enqueue,singles,half" // cold takes too long
 	t.Run("sqlite", func(t *testing.T) { check(t, "-steps", steps) })
 	t.Run("postgres", func(t *testing.T) { check(t, "-steps", steps, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
 	t.Run("emulator", func(t *testing.T) { check(t, "-steps", steps, "-engine", "sqlserver", "-dsn", emulator) })
@@ -65,7 +65,7 @@ func TestOnlyWaitsForTheLockOfNotificationsAreCounted(t *testing.T) {
 		require.NoError(t, file.Close())
 	}
 	const line = "LOG:  process 7 still waiting for AccessExclusiveLock on object 0 of class 1262 of database 0 after 10.2 ms\n"
-	write(line) // before
+	write(line) // before the measurement
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	log := &serverLog{path, info.Size()}
@@ -105,7 +105,7 @@ func sleptIn(step string, sleepers int, gap measure.Gap, took time.Duration, sta
 	return r
 }
 
-// loaded are pairs in which the notifier costs a part of the rate, and that it adds to the statements.
+// loaded returns pairs in which the notifier reduces the rate to a part and increases the statements.
 func loaded(step string, sleepers int, part float64) (pairs []measure.Result) {
 	for round := range 3 {
 		off := measure.Result{Engine: "postgres", Strategy: "chanq", Step: step, Processes: sleepers + 1, Round: round, EnqueuePerS: float64(1000 * (round + 1)), StatementsPerMessage: 0.1}

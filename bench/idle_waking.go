@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/pgnotify"
 )
 
-// waking is how a process uses a queue, with what wakes idle consumers of other
-// processes on its engine, or without.
+// waking is a process's use of a queue, with or without the Notifier of its engine that wakes idle
+// consumers of other processes.
 type waking struct {
 	queue chanq.Config
 	end   func() error
@@ -26,7 +26,7 @@ func (s *store) waking(notifier bool) waking {
 	return w
 }
 
-// A Notifier listens on the queue's own *sql.DB, as its users do.
+// A Notifier listens on the queue's *sql.DB, as in users' programs.
 
 func wakePostgres(s *store, w *waking) {
 	w.by(func(changed func(error)) closingNotifier {
@@ -45,7 +45,7 @@ type closingNotifier interface {
 	Close() error
 }
 
-// by uses a Notifier. What it reports meanwhile is an error of end.
+// by uses a Notifier. end returns an error that it reports in between.
 func (w *waking) by(open func(changed func(error)) closingNotifier) {
 	var silent error
 	notifier := open(func(err error) {

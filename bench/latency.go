@@ -13,10 +13,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// measureLatency sends at a fixed rate and measures how long each message takes
-// to its reader, first with the sender in the reader's process, whose producer
-// wakes the consumer, and then with one in a separate process, where only the
-// consumer's polls find messages.
+// measureLatency sends at a fixed rate and measures how long each message takes to its reader.
+// First the sender is in the reader's process, where its producer wakes the consumer. Then it is in
+// a separate process, where only the consumer's polls find messages.
 func measureLatency(ctx context.Context, o options, report func(measure.Result)) error {
 	if o.idle {
 		return measureIdle(ctx, o, report)
@@ -55,8 +54,8 @@ func measureLatency(ctx context.Context, o options, report func(measure.Result))
 	return nil
 }
 
-// measureSaturation is the least pipeline rate of three: a rate that the machine
-// cannot keep up for long has no latency but its backlog's.
+// measureSaturation returns the least pipeline rate of three: a rate that the machine cannot
+// sustain has only the latency of its backlog.
 func measureSaturation(ctx context.Context, o options) (float64, error) {
 	least := math.Inf(1)
 	bodies := makeBodies(20_000, o.latencyBody())
@@ -73,7 +72,7 @@ func measureSaturation(ctx context.Context, o options) (float64, error) {
 	return least, nil
 }
 
-// latencyBody is large enough for the time of sending.
+// latencyBody is at least the size of the send time.
 func (o options) latencyBody() int { return max(o.body, stampBytes) }
 
 func measureRate(ctx context.Context, o options, rate float64, processes int) (measure.Result, error) {
@@ -115,8 +114,8 @@ func measureRate(ctx context.Context, o options, rate float64, processes int) (m
 	return r, err
 }
 
-// commitTime is the median, in µs, of enqueues of one message by one statement;
-// they are taken out again.
+// commitTime returns the median, in µs, of enqueues of one message by one statement. The messages
+// are removed afterwards.
 func commitTime(ctx context.Context, s *store, body int) (float64, error) {
 	const n = 100
 	times := make([]time.Duration, 0, n)
@@ -136,8 +135,8 @@ func commitTime(ctx context.Context, s *store, body int) (float64, error) {
 	return measure.Quantile(times, 0.5), err
 }
 
-// stampBytes of a body have the time at which it was due, in Unix nanoseconds. Both
-// processes run on one machine and read one clock.
+// stampBytes is the size of the due time in a body, in Unix nanoseconds. Both processes run on one
+// machine and read one clock.
 const stampBytes = 8
 
 func stamp(body []byte, due time.Time) {
@@ -160,8 +159,8 @@ func stamped(ctx context.Context, producer *chanq.Producer[[]byte], size int, ke
 
 func stampOf(body []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(body))) }
 
-// readStamped reads n messages as chanq's users do and returns how old each was,
-// in the order of reading.
+// readStamped reads n messages as chanq's users do and returns the age of each, in the order of
+// reading.
 func readStamped(ctx context.Context, s *store, o options, n int) ([]time.Duration, error) {
 	queue, err := s.open(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ func latencyTables(results []measure.Result) (tables []measure.Table) {
 		type line struct {
 			strategy  string
 			processes int
-			load      string // of saturation, or the rate itself
+			load      string // as a part of saturation, or the rate itself
 		}
 		for _, l := range measure.Group(g.Results, func(r measure.Result) line { return line{r.Strategy, r.Processes, loadOf(r)} }) {
 			rs := l.Results
@@ -37,7 +37,7 @@ func latencyTables(results []measure.Result) (tables []measure.Table) {
 	return tables
 }
 
-// beyondCommit is what chanq adds to the commit without which there is no delivery.
+// beyondCommit returns the time that chanq adds to the commit, which every delivery needs.
 func beyondCommit(rs []measure.Result) string {
 	if measure.Median(rs, commitP50) == 0 {
 		return "–"

@@ -45,8 +45,8 @@ func TestAGivenRateIsTheOnlyOne(t *testing.T) {
 	}
 }
 
-// Messages are due at equal distances whatever becomes of those before: a sender
-// that was held up does not hide it.
+// Messages are due at equal distances, independent of earlier messages: a delayed sender does not
+// hide its delay.
 func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 func TestTheFailureOfAnotherProcessIsReported(t *testing.T) {
 	err := senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1}.runApart(t.Context())
 	require.ErrorContains(t, err, "send process")
-	require.ErrorContains(t, err, "chanq", "with what it said")
+	require.ErrorContains(t, err, "chanq", "with its output")
 	_, err = parse("latency", []string{"-loads", "0.1,2"}, io.Discard)
 	require.ErrorContains(t, err, `-loads: "2"`)
 	_, err = parse("latency", []string{"-rate", "-1"}, io.Discard)

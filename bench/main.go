@@ -14,15 +14,13 @@
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
 //
-// Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
-// writes one object a line for each measurement, which report -in takes. And it
-// watches a queue under mixed load while processes are killed, connections break
-// and freeze, and rows are locked:
+// Each takes flags (-h lists them), such as -engine postgres -dsn …. With -format json it writes
+// one line per measurement, for report -in. Another command observes a queue under mixed load while
+// processes are killed, connections break and freeze, and rows are locked:
 //
 //	go run ./bench soak -engine sqlite -for 10m
 //
-// What the figures mean, and how they were on one machine, is in
-// docs/performance.md.
+// docs/performance.md explains the figures, and has those of one machine.
 package main
 
 import (
@@ -59,13 +57,12 @@ func main() {
 	}
 }
 
-// command is what the first argument names. It gives its results to report as
-// they come.
+// command is selected by the first argument. It passes its results to report as they arrive.
 type command struct {
 	name    string
 	measure func(ctx context.Context, o options, report func(measure.Result)) error
 	table   func(w io.Writer, o options, results []measure.Result) error
-	apart   bool // has its own flags, and is in no report
+	apart   bool // has its own flags, and is not in the report
 	// A long command prints its results as they arrive, not as a table
 	// at its end.
 	head func(w io.Writer, o options) error
@@ -133,7 +130,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	return errors.Join(err, writing, finish())
 }
 
-// jsonLines is where each result goes as an object of JSON.
+// jsonLines returns the destination of results as lines of JSON.
 func jsonLines(o options, out io.Writer) (io.WriteCloser, error) {
 	switch {
 	case o.format == formatJSON:

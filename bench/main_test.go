@@ -9,8 +9,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// TestMain also is the program that measurements start as their other
-// processes.
+// TestMain is also the program that measurements start as their other processes.
 func TestMain(m *testing.M) {
 	child.Main(parts)
 	testdb.Together(4)

@@ -25,7 +25,7 @@ type options struct {
 	n, single, articleBatch int
 
 	rate, saturation float64
-	loads            []float64 // as parts of saturation, which is the rate of the same queue's pipeline
+	loads            []float64 // as fractions of saturation, which is the rate of the same queue's pipeline
 	latencyFor       time.Duration
 	idle, notifier   bool
 	crowd, pairs     int
@@ -39,7 +39,7 @@ type options struct {
 	plot                          string
 
 	order       bool
-	slots, keys int // of an ordered queue, and of its messages; 0: a plain queue, and none has a key
+	slots, keys int // of an ordered queue, and of its messages; 0: a plain queue, and messages without keys
 
 	shards bool
 
@@ -52,7 +52,7 @@ type options struct {
 	growth  map[string][]int // sizes of each axis
 	samples int
 
-	command string // as it was given, for reports
+	command string // as entered, for reports
 
 	cpuProfile, memProfile, mutexProfile, blockProfile string
 }
@@ -68,8 +68,8 @@ const (
 	maxBody  = 1 << 20 // Spec.MaxBody's default
 )
 
-// parse reads the flags of a command and checks all of them, so that nothing is
-// written for a run that cannot end well.
+// parse reads the flags of a command and checks all of them, so that nothing is written for a run
+// that cannot succeed.
 func parse(command string, args []string, usage io.Writer) (options, error) {
 	o := options{command: commandLine(command, args)}
 	f := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
@@ -95,8 +95,7 @@ func commandLine(command string, args []string) string {
 	return line
 }
 
-// declare declares the flags of a command; finish, after they were parsed, reads
-// those that are lists.
+// declare declares the flags of a command. After parsing, finish reads the flags that are lists.
 func (o *options) declare(f *flag.FlagSet, command string) (finish func() error) {
 	f.StringVar(&o.engine, "engine", "sqlite", "database: "+strings.Join(engineNames(), ", "))
 	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL or SQL Server to use; queues are made in it and dropped; with -engine sqlserver, "+emulator+" is the SQL Server emulator of the tests")
@@ -320,7 +319,7 @@ func (o options) check(rest []string) error {
 	return errors.Join(errs...)
 }
 
-// messages is how many a strategy is measured with.
+// messages returns the number of messages for a strategy.
 func (o options) messages(strategy string) int {
 	if findStrategy(strategy).slow {
 		return min(o.n, o.single)
@@ -328,7 +327,7 @@ func (o options) messages(strategy string) int {
 	return o.n
 }
 
-// newResult has what is the same for every measurement of a run.
+// newResult returns the fields that all measurements of a run share.
 func newResult(o options, strategy string) measure.Result {
 	r := measure.Here()
 	r.Engine, r.Strategy, r.BodyBytes, r.Keys, r.Command = o.engine, strategy, o.body, o.keys, o.command

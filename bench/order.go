@@ -30,14 +30,14 @@ const (
 
 var orderSteps = []string{keysStep, blockedStep, slotsStep, idleOrder}
 
-// orderAxes are what may grow in an ordered queue.
+// orderAxes are the quantities that can grow in an ordered queue.
 var orderAxes = []growthAxis{
 	{blockedStep, "0,10000,100000,1000000", 0, 1e8, "messages that wait behind those in work of their keys", beginBlocked},
 	{slotsStep, "1,8,64", 1, 1024, "slots of the queue, all of one consumer", beginSlots},
 }
 
-// measureOrder measures an ordered queue: compared with a plain one in each round, and with
-// itself if something grows.
+// measureOrder measures an ordered queue: compared with a plain one in each round, and compared with itself
+// for each axis of growth.
 func measureOrder(ctx context.Context, o options, report func(measure.Result)) error {
 	asked := func(step string) bool { return slices.Contains(o.steps, step) }
 	if asked(keysStep) {
@@ -60,8 +60,8 @@ func measureOrder(ctx context.Context, o options, report func(measure.Result)) e
 	return nil
 }
 
-// measureKeys measures the throughput of a plain queue, of an ordered one with many keys and
-// of one with a single key, of whose messages each waits for the ack of the one before it.
+// measureKeys measures the throughput of a plain queue, of an ordered one with many keys, and of one with a
+// single key, where each message waits for the ack of the previous one.
 func measureKeys(ctx context.Context, o options, report func(measure.Result)) error {
 	bodies := makeBodies(o.n, o.body)
 	kinds := []options{o.plain(), o.ordered(o.keys), o.ordered(1)}
@@ -95,8 +95,8 @@ func (o options) ordered(keys int) options {
 	return o
 }
 
-// settleDown is how long a consumer may take until it is idle: after consumers have joined or left it reads
-// their list more often for a while.
+// settleDown is how long a consumer may take until it is idle: after consumers have joined or left, it
+// reads their list more often for a while.
 const settleDown = 6 * time.Second
 
 // measureIdleKinds counts the statements of a consumer of a queue without messages, including its
@@ -144,7 +144,7 @@ func (o *options) declareOrder(f *flag.FlagSet, steps *string, lists map[string]
 	}
 }
 
-// keys gives each message one, at random, the same in every run. nil gives none.
+// keys assigns each message a random key, the same in every run. nil assigns none.
 type keys struct {
 	names  []string
 	random *rand.Rand

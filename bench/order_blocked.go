@@ -11,21 +11,21 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// hotKeys are those that have all messages that are blocked.
+// hotKeys is the number of keys that have all blocked messages.
 const hotKeys = 20
 
-// blocked is an ordered queue with messages that cannot be delivered, since the reader
-// holds the first of their keys, and a consumer that continues with others.
+// blocked is an ordered queue with undeliverable messages, because the reader holds the first
+// message of each of their keys, and a consumer that continues with other keys.
 type blocked struct {
 	store    *store
 	consumer *chanq.Consumer[[]byte]
 	producer *chanq.Producer[[]byte]
 	held     []*chanq.Lease[[]byte]
-	free     *keys // whose slots have no hot key
+	free     *keys // keys whose slots have no hot key
 }
 
-// beginBlocked makes a queue for each size, and keeps the first message of each hot key in
-// work. A measurement sends messages of other keys, which the same consumer reads and acks.
+// beginBlocked creates a queue for each size, and keeps the first message of each hot key in
+// processing. A measurement sends messages of other keys, which the same consumer reads and acks.
 func beginBlocked(ctx context.Context, o options, _ string, sizes []int) (growthRun, error) {
 	queues := map[int]*blocked{}
 	run := growthRun{end: func() error {
@@ -93,8 +93,8 @@ func (b *blocked) begin(ctx context.Context, o options, size int) error {
 	return nil
 }
 
-// tidy does what a database does by itself when a table has grown, lest it does so in a
-// measurement.
+// tidy does the maintenance that a database does on its own after a table has grown, so that it
+// does not happen during a measurement.
 func (s *store) tidy(ctx context.Context) (err error) {
 	switch s.place.Engine {
 	case sqliteEngine.name:
@@ -112,13 +112,13 @@ func hotNames() (names []string) {
 	return names
 }
 
-// besideHot reports whether a key shares its slot with a hot one, where it also waits.
+// besideHot reports whether a key shares its slot with a hot key, behind which it also waits.
 func besideHot(key string) bool {
 	slot := func(key string) int { return sqlbatch.SlotOf(key, [16]byte{}, manySlots) }
 	return slices.ContainsFunc(hotNames(), func(hot string) bool { return slot(hot) == slot(key) })
 }
 
-// measure sends and reads messages of free keys at once.
+// measure sends and reads messages of free keys concurrently.
 func (b *blocked) measure(ctx context.Context, o options) (measure.Result, error) {
 	r := newResult(o, "chanq")
 	r.N, r.Batch, r.Server = o.samples, o.batch, b.store.about(ctx)
@@ -182,7 +182,7 @@ func (b *blocked) end(ctx context.Context) error {
 	return errors.Join(append(errs, b.store.remove())...)
 }
 
-// beginSlots drains a queue of so many slots, which one consumer owns.
+// beginSlots drains a queue with the given number of slots, all of which one consumer owns.
 func beginSlots(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	bodies := makeBodies(o.samples, o.body)
 	return growthRun{measure: func(ctx context.Context, slots int) ([]measure.Result, error) {

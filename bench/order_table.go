@@ -55,7 +55,7 @@ func byKeys(results []measure.Result) []measure.Grouped[int] {
 	return kinds
 }
 
-// weight has the plain queue first and then the one with the most keys.
+// weight orders the plain queue first, and then the queue with the most keys.
 func weight(keys int) int {
 	if keys == 0 {
 		return -1 << 40
@@ -111,7 +111,7 @@ func keysRatios(engine string, results []measure.Result) measure.Table {
 	return t
 }
 
-// orderTargets has all bounds on what was measured.
+// orderTargets returns the table of all bounds and measured figures.
 func orderTargets(engine string, o options, results []measure.Result) measure.Table {
 	t := measure.Table{Title: engine + ": targets", Head: []string{"", "measured", "target", ""}}
 	add := func(one target) {
@@ -150,8 +150,8 @@ func orderTargets(engine string, o options, results []measure.Result) measure.Ta
 	return t
 }
 
-// heartbeat is how many statements a second a consumer's row in chanq__consumers costs. Where
-// there is one writer, it has a separate transaction, with a statement that deletes others.
+// heartbeat returns the statements per second for a consumer's row in chanq__consumers. On an
+// engine with one writer it has a separate transaction, with a statement that deletes other rows.
 func heartbeat(engine string) float64 {
 	each := 1.0
 	if findEngine(engine).dialect.Traits().OneWriter {

@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// Every step is measured for a moment on PostgreSQL, which is the fastest in such a test, and
-// one on each of the others.
+// Every step is measured briefly on PostgreSQL, which is the fastest in such a test, and one step
+// on each of the others.
 func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 	check := func(t *testing.T, steps string, want map[string]int, engine ...string) {
 		seen := map[string]int{}
@@ -29,7 +29,7 @@ func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 			case r.Step == keysStep:
 				require.Positive(t, min(r.EnqueuePerS, r.DrainPerS, r.PipelinePerS, r.StatementsPerMessage, r.ClaimStatement))
 				require.Equal(t, map[int]int{0: 150, 50: 150, 1: 2}[r.Keys], r.N)
-			case r.Step == idleOrder: // in so short a time it may have run no statement
+			case r.Step == idleOrder: // in such a short time it might not have run a statement
 			default:
 				require.Positive(t, min(r.ClaimStatement, r.WallPerMsg, r.StatementsPerMessage))
 			}

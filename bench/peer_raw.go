@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// peerArgument makes this program measure the bare loop for bench/peers, which builds
-// it: so that the loop, chanq and its peers are in one run.
+// peerArgument makes this program measure the bare loop for bench/peers, which builds it, so that
+// the loop, chanq and its peers are in one run.
 const peerArgument = "peer"
 
 var peerSystems = map[string]peer.System{"postgres/raw": {Open: openRawPeer}}
@@ -40,12 +40,12 @@ func (q rawPeer) Left(ctx context.Context) (peer.Left, error) {
 	return peer.LeftPostgres(ctx, q.crew.store.db, q.crew.store.liveTable())
 }
 
-func (q rawPeer) Statements() int64 { return 0 } // the server counts
+func (q rawPeer) Statements() int64 { return 0 } // counted by the server
 func (q rawPeer) Close() error      { return q.crew.store.db.Close() }
 
 type rawSender rawPeer
 
-// Rows are ten statements, lest a session be opened for each.
+// Rows returns ten statements' worth, so that a session is not opened for each statement.
 func (s rawSender) Rows() int { return 5000 }
 
 func (s rawSender) SendAll(ctx context.Context, ms []peer.Message) error {
@@ -73,13 +73,13 @@ func (s rawSender) Close(context.Context) error { return nil }
 
 type rawReceiver struct {
 	stop  context.CancelFunc
-	acked chan error // one value: all were acked, or why not
+	acked chan error // one value: nil if all were acked, or the error
 }
 
 func (q rawPeer) Receiver(ctx context.Context, n int, deliver func(peer.Message)) (peer.Receiver, error) {
 	ctx, stop := context.WithCancel(ctx)
 	r := &rawReceiver{stop, make(chan error, 1)}
-	go func() { // ends with its messages; Close ends it before
+	go func() { // ends with its messages, or earlier by Close
 		r.acked <- q.crew.claimAndAck(ctx, n, lookAgain, func(m *bareMessage) error {
 			var decoded peer.Message
 			if err := json.Unmarshal(m.body, &decoded); err != nil {
@@ -92,7 +92,8 @@ func (q rawPeer) Receiver(ctx context.Context, n int, deliver func(peer.Message)
 	return r, nil
 }
 
-// lookAgain is how long the loop waits when it found nothing, as an idle consumer of chanq at first.
+// lookAgain waits after a claim that found nothing, as long as the first pause of an idle consumer
+// of chanq.
 func lookAgain(ctx context.Context) error {
 	select {
 	case <-time.After(10 * time.Millisecond):
@@ -116,7 +117,7 @@ func (r *rawReceiver) Close(context.Context) error {
 	r.stop()
 	err := <-r.acked
 	if errors.Is(err, context.Canceled) {
-		err = nil // that is how a run without an end ends
+		err = nil // the normal end of a run without end
 	}
 	return err
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// runPlot draws recorded runs, including those of bench/peers, into one plot, and writes a table
-// of them in Markdown: sustained runs, or else idle consumers.
+// runPlot draws recorded runs, including those of bench/peers, into one plot, and writes a table of
+// them in Markdown: sustained runs, otherwise idle consumers.
 func runPlot(args []string, out, usage io.Writer) error {
 	f := flag.NewFlagSet("bench plot", flag.ContinueOnError)
 	f.SetOutput(usage)

@@ -10,12 +10,12 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// parts are what this program does as another process of a measurement.
+// parts are the tasks of this program as another process of a measurement.
 var parts = map[string]child.Part{
 	"send": part[senderTask](), "read": part[readTask](), "sleep": part[sleepTask](), "crowd": part[crowdTask](), kills.WorkerPart: child.Does(kills.Work),
 }
 
-// task is what such a process does with a queue that is there; it ends with ctx.
+// task is the work of such a process on an existing queue. It ends with ctx.
 type task interface {
 	where() place
 	run(ctx context.Context, s *store, orders <-chan string) error
@@ -31,8 +31,8 @@ func part[T task]() child.Part {
 	})
 }
 
-// senderTask sends N messages at a rate. Each carries the time at which it was
-// due: a sender that is held up counts as latency.
+// senderTask sends N messages at a rate. Each contains the time when it was due, so that a delay of
+// the sender counts as latency.
 type senderTask struct {
 	Place          place
 	Rate           float64
@@ -50,7 +50,7 @@ func (t senderTask) run(ctx context.Context, s *store, _ <-chan string) error {
 	return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))
 }
 
-// runApart does the task in a separate process.
+// runApart runs the task in a separate process.
 func (t senderTask) runApart(ctx context.Context) error {
 	p, err := child.Start(ctx, "send", t, nil)
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"runtime/pprof"
 )
 
-// The rates of the profiles of waiting: one event of five of contended mutexes,
-// and each block of 10 µs or one for each 10 µs of shorter ones. They cost little
-// enough to leave the shape of a run as it is.
+// The rates of the contention profiles: one of five events of contended mutexes, and each block of
+// 10 µs, or one per 10 µs of shorter ones. Their cost does not change the shape of a run.
 const (
 	mutexFraction = 5
 	blockRate     = 10_000 // ns
@@ -41,7 +40,7 @@ func startProfiles(o options) (finish func() error, err error) {
 		runtime.SetMutexProfileFraction(0)
 		runtime.SetBlockProfileRate(0)
 		if o.memProfile != "" {
-			runtime.GC() // the profile is complete up to the last one
+			runtime.GC() // completes the profile up to the last collection
 		}
 		for _, p := range []struct{ kind, path string }{
 			{"allocs", o.memProfile}, {"mutex", o.mutexProfile}, {"block", o.blockProfile},

@@ -13,13 +13,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Every operation of these benchmarks is one message, so that ns/op and
-// allocs/op are per message; statements/msg and cpu-ns/msg are reported with them. Give a count
-// that fills batches: -benchtime 20000x.
+// Every operation of these benchmarks is one message, so that ns/op and allocs/op are per message.
+// They also report statements/msg and cpu-ns/msg. Use a count that fills batches: -benchtime
+// 20000x.
 
 const benchBody = 200
 
-// openStore is an empty SQLite queue in a file.
+// openStore returns an empty SQLite queue in a file.
 func openStore(b *testing.B) *store {
 	s, err := openQueue(b.Context(), options{engine: "sqlite"})
 	require.NoError(b, err)
@@ -51,8 +51,7 @@ func start(b *testing.B, s *store) (end func()) {
 	}
 }
 
-// BenchmarkGroupCommit is Send, which returns when its message is stored, by
-// many goroutines at once.
+// BenchmarkGroupCommit measures Send, which returns when its message is stored, in many goroutines.
 func BenchmarkGroupCommit(b *testing.B) {
 	for _, goroutines := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprintf("senders=%d", goroutines), func(b *testing.B) {
@@ -82,7 +81,7 @@ func take(b *testing.B, c *chanq.Consumer[[]byte], n int) []*chanq.Lease[[]byte]
 	return nil
 }
 
-// BenchmarkDelivery is the way from the table to the reader, without the settle.
+// BenchmarkDelivery measures the path from the table to the reader, without the settle.
 func BenchmarkDelivery(b *testing.B) {
 	s := openStore(b)
 	fill(b, s, b.N)
@@ -97,7 +96,7 @@ func BenchmarkDelivery(b *testing.B) {
 	require.NoError(b, c.Shutdown(context.Background()))
 }
 
-// BenchmarkSettle is the way back, from the call to the database.
+// BenchmarkSettle measures the settle, from the call to the database.
 func BenchmarkSettle(b *testing.B) {
 	for _, kind := range []struct {
 		name string
@@ -126,9 +125,9 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
-// BenchmarkClaimWithOtherWork claims and acks 500 messages of a queue in which 100,000
-// others are ready behind them, scheduled or leased: the cost must not grow with
-// those. An operation is one message.
+// BenchmarkClaimWithOtherWork claims and acks 500 messages of a queue with 100,000 others behind
+// them that are ready, scheduled or leased: the cost must not grow with the others. An operation is
+// one message.
 func BenchmarkClaimWithOtherWork(b *testing.B) {
 	const others, batch = 100_000, 500
 	for _, state := range []string{"none", "ready", "scheduled", "leased"} {

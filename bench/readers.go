@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// readTask reads with some consumers, and reports how much meanwhile. In a
-// separate process it begins at an order and ends with its input.
+// readTask reads with some consumers, and reports the number of messages periodically. In a
+// separate process it begins on request and ends with its input.
 type readTask struct {
 	Place            place
 	Consumers, Batch int
@@ -27,8 +27,8 @@ type reading struct {
 	Ages     measure.Histogram `json:"ages"`
 }
 
-// tellEvery is how often readers report how much they have read. It is short compared with the
-// time that a backlog lasts.
+// tellEvery is the interval of readers' reports. It is short compared with the time for which a
+// backlog lasts.
 const tellEvery = 20 * time.Millisecond
 
 func (t readTask) where() place { return t.Place }
@@ -40,7 +40,7 @@ func (t readTask) run(ctx context.Context, s *store, orders <-chan string) error
 	}
 	out := json.NewEncoder(os.Stdout)
 	tell := func(n reading) { _ = out.Encode(n) }
-	tell(reading{}) // it is connected
+	tell(reading{}) // reports that it is connected
 	<-orders
 	return t.read(context.WithoutCancel(ctx), queue, ctx.Done(), tell)
 }
@@ -103,7 +103,7 @@ func (t readTask) read(ctx context.Context, queue *chanq.Queue[[]byte], stop <-c
 // readers are the consumers of a measurement, in this process or in others.
 type readers struct {
 	received atomic.Int64
-	failed   chan error // the first that fails
+	failed   chan error // the first error
 
 	mu       sync.Mutex // guards seen, errs
 	seen     measure.Histogram
@@ -113,7 +113,7 @@ type readers struct {
 	group    sync.WaitGroup
 }
 
-// startReaders starts the given number of other processes.
+// startReaders starts a number of other processes.
 func startReaders(ctx context.Context, task readTask, processes int) (*readers, error) {
 	r := &readers{failed: make(chan error, 1), seen: measure.Histogram{}, stop: make(chan struct{})}
 	for range processes {
@@ -149,7 +149,7 @@ func (r *readers) readHere(ctx context.Context, task readTask, s *store) error {
 	return nil
 }
 
-// begin lets the processes begin.
+// begin starts the processes.
 func (r *readers) begin() {
 	for _, p := range r.children {
 		p.Order("read")
@@ -163,7 +163,7 @@ func (r *readers) note(n reading) {
 	r.seen.Merge(n.Ages)
 }
 
-// ages are those of what was read since the last call.
+// ages returns the ages of the messages read since the last call.
 func (r *readers) ages() measure.Histogram {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *readers) ended(err error) {
 	}
 }
 
-// end lets all of them end, and waits for that.
+// end ends all of them, and waits for that.
 func (r *readers) end() error {
 	close(r.stop)
 	for _, p := range r.children {

@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// runReport writes report.md and its plots into a folder, from recorded results
-// or from those of a run, which it also records there.
+// runReport writes report.md and its plots into a folder, from recorded results or from the results
+// of a run, which it also records there.
 func runReport(ctx context.Context, args []string, usage io.Writer) error {
 	o := options{command: commandLine("report", args)}
 	f := flag.NewFlagSet("bench report", flag.ContinueOnError)
@@ -51,7 +51,7 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 			return err
 		}
 		for _, c := range commands {
-			if c.apart || c.line != nil { // one with lines takes long, and has its own plot
+			if c.apart || c.line != nil { // a command with lines takes long, and has its own plot
 				continue
 			}
 			err = errors.Join(err, c.measure(ctx, o, func(r measure.Result) {
@@ -96,7 +96,7 @@ func writeReport(folder string, results []measure.Result) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range old { // plots of a former report, which no page shows any more
+	for _, path := range old { // plots of an earlier report
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (r *report) write(results []measure.Result) {
 	}
 }
 
-// long shows the sustained runs.
+// long writes the sustained runs.
 func (r *report) long(results []measure.Result) {
 	runs := runsOf(results)
 	if len(runs) == 0 {
@@ -167,7 +167,7 @@ func (r *report) long(results []measure.Result) {
 	r.table(summaries("Each a run of its own", runs))
 }
 
-// machine returns where the results come from, each thing once.
+// machine writes where the results were measured, without repetitions.
 func (r *report) machine(results []measure.Result) {
 	lines := func(title string, of func(measure.Result) string) {
 		var seen []string
@@ -211,8 +211,8 @@ func partition(results []measure.Result) (latencies, senders, growth, throughput
 			senders = append(senders, r)
 			continue
 		}
-		// Another program measures our strategies in its own way, and may have rates
-		// and latencies in one line.
+		// Another program measures our strategies differently, and may have rates and latencies in
+		// one line.
 		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
 			r.Strategy += ", with peers"
 		}

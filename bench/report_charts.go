@@ -9,9 +9,9 @@ import (
 // bars are rows of horizontal bars.
 type bars struct {
 	title, unit string
-	names       []string // of the values of a row, by colour
+	names       []string // of the values of a row, by color
 	rows        []barRow
-	stacked     bool // the values of a row lie behind one another
+	stacked     bool // the values of a row are drawn end to end
 }
 
 type barRow struct {
@@ -40,7 +40,7 @@ func (c bars) draw() []byte {
 		}
 	}
 	x := newScale(values, s.width-left-right)
-	if c.stacked { // parts of a logarithm mean nothing
+	if c.stacked { // parts of a logarithm have no meaning
 		x.log, x.low, x.high = false, 0, newHigh(values)
 	}
 	deep := gap + thick*float64(len(c.names))
@@ -86,7 +86,7 @@ func newHigh(values []float64) (high float64) {
 	return max(high, 1e-9) * 1.05
 }
 
-// label3 has three figures.
+// label3 formats a value with three significant figures.
 func label3(v float64) string {
 	if v >= 1e6 {
 		return fmt.Sprintf("%.3g M", v/1e6)
@@ -97,8 +97,8 @@ func label3(v float64) string {
 	return measure.Short(v)
 }
 
-// lines are series over sizes, which stand at equal distances: a line that is
-// level does not grow, whatever the steps.
+// lines are series over sizes, which are drawn at equal distances: a level line does not grow,
+// whatever the sizes.
 type lines struct {
 	title, x, y string
 	sizes       []int

@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// overTime are panels below one another that share their axis of seconds: each
-// shows one figure of all runs.
+// overTime has panels above one another that share their axis of seconds. Each panel shows one
+// figure of all runs.
 type overTime struct {
 	title  string
 	names  []string // of the runs
@@ -65,7 +65,7 @@ type sustainedRun struct {
 	intervals []measure.Result
 }
 
-// runsOf are the runs that intervals belong to: time begins again with each.
+// runsOf groups intervals by run: time restarts with each run.
 func runsOf(results []measure.Result) (runs []sustainedRun) {
 	for i, r := range results {
 		if r.AtS == 0 {
@@ -83,7 +83,7 @@ func runsOf(results []measure.Result) (runs []sustainedRun) {
 	return runs
 }
 
-// nameOf returns how a run differs from one of one process without a rate.
+// nameOf returns how a run differs from a run of one process without a rate.
 func nameOf(intervals []measure.Result) string {
 	last := intervals[len(intervals)-1]
 	parts := []string{last.Engine + " " + last.Strategy}

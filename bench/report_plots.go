@@ -22,10 +22,9 @@ func throughputPlot(g measure.Grouped[runKey]) bars {
 	return c
 }
 
-// timePlot shows what a message's time is spent on, from enqueue to ack: the
-// statements, and what the way adds to them. Ways with one row per statement are left
-// out, since the others could not be seen next to them, and so are those whose
-// statements were not timed.
+// timePlot shows how a message's time is spent, from enqueue to ack: the statements, and the
+// overhead of the strategy. It omits strategies with one row per statement, because the others
+// would be invisible next to them, and strategies whose statements were not timed.
 func timePlot(g measure.Grouped[runKey]) bars {
 	c := bars{
 		title: fmt.Sprintf("%s, %d-byte bodies: where a message's time goes", g.Key.engine, g.Key.body),
@@ -70,8 +69,8 @@ func latencyPlot(results []measure.Result) bars {
 	return c
 }
 
-// sleptPlot has the ways in which idle consumers were measured, those with the same gaps side by
-// side.
+// sleptPlot shows the ways in which idle consumers were measured, with the same gaps next to each
+// other.
 func sleptPlot(all []measure.Slept) bars {
 	c := bars{title: "send to delivery in another process that is idle between messages", unit: "ms", names: []string{"p50", "p99", "slowest", "one commit"}}
 	var gaps []string
@@ -95,7 +94,7 @@ func sleptPlot(all []measure.Slept) bars {
 	return c
 }
 
-// growthPlot has all engines and strategies of an axis.
+// growthPlot shows all engines and strategies of an axis.
 func growthPlot(axis string, results []measure.Result) lines {
 	figures := figuresOf(axis)[:1]
 	if axis == "prefetch" || axis == "buffer" {

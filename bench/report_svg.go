@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// Plots have two simple forms, bars and lines, written as SVG. docs/decisions.md
-// has the reason why no library draws them.
+// Plots have two simple forms, bars and lines, written as SVG. docs/decisions.md explains why no
+// library draws them.
 
-// svg collects elements. Coordinates are rounded so that the same figures make
-// the same file.
+// svg collects elements. Coordinates are rounded so that the same figures produce the same file.
 type svg struct {
 	b             strings.Builder
 	width, height float64
@@ -19,7 +18,7 @@ type svg struct {
 
 const svgText, svgGrid = "#222", "#ddd"
 
-// palette is Okabe and Ito's, which colour-blind readers can distinguish.
+// palette is Okabe and Ito's, whose colours colour-blind readers can distinguish.
 var palette = []string{"#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999999", "#000000"}
 
 func colour(i int) string { return palette[i%len(palette)] }
@@ -49,8 +48,8 @@ func (s *svg) path(points [][2]float64, stroke string) {
 	s.b.WriteString(fmt.Sprintf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.5"/>`+"\n", d.String(), stroke))
 }
 
-// legend puts names with their colours into one row or more from y on, and
-// returns where the next thing goes.
+// legend draws names with their colours in one or more rows from y on, and returns the y position
+// below them.
 func (s *svg) legend(x, y float64, names []string) float64 {
 	at := x
 	for i, name := range names {
@@ -76,8 +75,8 @@ func (s *svg) document(title string) []byte {
 	return []byte(out.String())
 }
 
-// scale maps values to a length, from 0 or, where they span more than
-// linearSpan, by their logarithm from a power of ten on.
+// scale maps values to a length: linearly from 0, or, if they span more than linearSpan,
+// logarithmically from a power of ten.
 type scale struct {
 	low, high, length float64
 	log               bool
@@ -109,7 +108,7 @@ func (s scale) at(v float64) float64 {
 	return s.length * v / s.high
 }
 
-// ticks are round values.
+// ticks returns round values.
 func (s scale) ticks() (values []float64) {
 	if s.log {
 		for v := s.low; v <= s.high; v *= 10 {
@@ -127,7 +126,7 @@ func (s scale) ticks() (values []float64) {
 	return values
 }
 
-// label of a value on an axis.
+// label formats a value on an axis.
 func label(v float64) string {
 	switch {
 	case v >= 1e6:

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// record writes results as a run does.
+// record writes results like a run.
 func record(t *testing.T, results ...measure.Result) string {
 	t.Helper()
 	var lines bytes.Buffer
@@ -91,7 +91,7 @@ func TestAReportRunsWhatItReports(t *testing.T) {
 	for _, made := range []string{"report.md", "sqlite.jsonl", "throughput-sqlite-200.svg", "latency.svg", "growth-batches.svg"} {
 		require.FileExists(t, filepath.Join(out, made))
 	}
-	// The recorded results make the same page.
+	// The recorded results produce the same page.
 	first, err := os.ReadFile(filepath.Join(out, "report.md"))
 	require.NoError(t, err)
 	require.NoError(t, run(t.Context(), []string{"report", "-out", out, "-in", filepath.Join(out, "sqlite.jsonl")}, io.Discard, io.Discard))
@@ -108,7 +108,7 @@ func TestAReportOfNothingIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"report", "-in", path, "-out", out}, io.Discard, io.Discard), "broken")
 }
 
-// Fields are what other programs write.
+// Other programs write these fields.
 func TestFieldsOfALineKeepTheirNames(t *testing.T) {
 	text, err := json.Marshal(measure.Result{
 		Engine: "e", Strategy: "s", N: 1, BodyBytes: 2, Round: 3, EnqueuePerS: 4, DrainPerS: 5, PipelinePerS: 6,

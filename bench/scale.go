@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// scaleStep is a way to have many consumers idle.
+// scaleStep is one configuration of many idle consumers.
 type scaleStep struct {
 	name, about string
 	notifier    bool
@@ -22,7 +22,7 @@ type scaleStep struct {
 	history     chanq.History
 }
 
-// scaleSteps in their order, each of which can be run alone.
+// scaleSteps has the steps in order. Each can be run alone.
 var scaleSteps = []scaleStep{
 	{"poll", "no Notifier", false, 0, chanq.HistoryKept},
 	{"poll-slowly", "no Notifier, PollEvery 10s", false, 10 * time.Second, chanq.HistoryKept},
@@ -39,15 +39,14 @@ func scaleStepNames() []string {
 	return names
 }
 
-// scaleOptions are the flags of this command alone.
+// scaleOptions are the flags of only this command.
 type scaleOptions struct {
 	queues, schemas, limit int
 	settle                 time.Duration
 }
 
-// measureScale measures many idle consumers of many queues in many processes: their
-// statements, connections, memory and CPU time, and how soon
-// a message to one of the queues is delivered.
+// measureScale measures many idle consumers of many queues in many processes: their statements,
+// connections, memory and CPU time, and how soon a message to one of the queues is delivered.
 func measureScale(ctx context.Context, o options, report func(measure.Result)) error {
 	return onQueues(ctx, o, func(first *store, places []place) error {
 		for round := range o.rounds {
@@ -67,7 +66,7 @@ func measureScale(ctx context.Context, o options, report func(measure.Result)) e
 	})
 }
 
-// onQueues runs f on so many queues, in turn one of each schema. Each schema begins with the
+// onQueues runs f on a number of queues, one of each schema in turn. Each schema begins with the
 // queue of its store.
 func onQueues(ctx context.Context, o options, f func(first *store, places []place) error) (err error) {
 	var stores []*store
@@ -141,10 +140,11 @@ func measureScaleStep(ctx context.Context, o options, first *store, places []pla
 	return r, err
 }
 
-// scaleGap is between two messages, each to a queue at random: none has more than one at a time.
+// scaleGap is the gap between two messages, each to a random queue. No queue has more than one
+// message at a time.
 var scaleGap = measure.Gap{Low: 20 * time.Millisecond, High: 100 * time.Millisecond}
 
-// sendToMany sends single messages to queues that are idle.
+// sendToMany sends single messages to idle queues.
 func sendToMany(ctx context.Context, o options, first *store, places []place, step scaleStep, r *measure.Result) (err error) {
 	waking := first.waking(step.notifier)
 	defer func() { err = errors.Join(err, waking.end()) }()
@@ -171,7 +171,7 @@ func sendToMany(ctx context.Context, o options, first *store, places []place, st
 			}
 		}
 		body := make([]byte, o.latencyBody())
-		stamp(body, time.Now()) // not before the queue was opened
+		stamp(body, time.Now()) // after the queue was opened
 		_, err := producers[i].Send(ctx, chanq.Message[[]byte]{Body: body, Key: "a key"[:min(5, 5*o.slots)]})
 		return err
 	})

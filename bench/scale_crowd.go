@@ -17,8 +17,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// crowdTask runs a consumer of each of these queues in one process, on one *sql.DB. At
-// each order it prints its counts.
+// crowdTask runs a consumer of each of these queues in one process, on one *sql.DB. For each
+// request it prints its counts.
 type crowdTask struct {
 	Place     place   // of its connections
 	Places    []place // of its consumers' queues
@@ -31,7 +31,7 @@ type crowdTask struct {
 // crowd is the output of the process.
 type crowd struct {
 	Order      string            `json:"order"`
-	Asked      map[string]int64  `json:"asked"` // statements by their kind
+	Asked      map[string]int64  `json:"asked"` // statements by kind
 	CPU        time.Duration     `json:"cpu"`
 	Heap, RSS  int64             // now, after a garbage collection
 	Heap0      int64             // before its first consumer
@@ -86,7 +86,7 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 		})
 	}
 	out := json.NewEncoder(os.Stdout)
-	_ = out.Encode(crowd{}) // it is there
+	_ = out.Encode(crowd{}) // reports that it has started
 	for order := range orders {
 		heap, rss, goroutines, cpu := int64(heap()), resident(), runtime.NumGoroutine(), measure.CPUTime()
 		mu.Lock()
@@ -97,7 +97,7 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	return nil
 }
 
-// shutdownAll stops them side by side.
+// shutdownAll stops them concurrently.
 func shutdownAll(consumers []*chanq.Consumer[[]byte]) error {
 	errs := make([]error, len(consumers))
 	var all sync.WaitGroup
@@ -108,8 +108,7 @@ func shutdownAll(consumers []*chanq.Consumer[[]byte]) error {
 	return errors.Join(errs...)
 }
 
-// resident returns how much memory of the machine this process has, 0 if
-// unknown.
+// resident returns the resident memory of this process, or 0 if unknown.
 func resident() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -127,8 +126,8 @@ type crowds struct {
 	orders   int
 }
 
-// startCrowds starts the processes. Consumers take the queues in turn, so that those of one
-// queue are in as many processes as may be.
+// startCrowds starts the processes. Consumers take the queues in turn, so that the consumers of one
+// queue are spread over as many processes as possible.
 func startCrowds(ctx context.Context, o options, places []place, step scaleStep) (*crowds, error) {
 	all := &crowds{answers: make(chan crowd, o.processes)}
 	there := make(chan struct{}, o.processes)
@@ -166,7 +165,7 @@ func startCrowds(ctx context.Context, o options, places []place, step scaleStep)
 	return all, nil
 }
 
-// ask requests a report from each.
+// ask requests a report from each process.
 func (c *crowds) ask(ctx context.Context) (sum crowd, err error) {
 	c.orders++
 	for _, p := range c.children {
@@ -212,7 +211,7 @@ func (c *crowds) end() error {
 	return errors.Join(errs...)
 }
 
-// connections of the processes, without the one that measures.
+// connections returns the number of connections of the processes, without the measuring process.
 func (c *crowds) connections(ctx context.Context, s *store) int { return max(0, s.connections(ctx)-1) }
 
 func (c *crowd) add(other crowd) {
@@ -227,7 +226,7 @@ func (c *crowd) add(other crowd) {
 	c.Slowest = max(c.Slowest, other.Slowest)
 }
 
-// since is what became of them in so many seconds.
+// since computes the activity of the processes in the given number of seconds.
 func (c *crowd) since(before crowd, seconds float64, consumers int, r *measure.Scale) {
 	r.AskedPerS = map[string]float64{}
 	for kind, n := range c.Asked {

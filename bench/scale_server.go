@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// statementKinds names the statements that an idle consumer makes, by their texts.
+// statementKinds names the statements of an idle consumer, by their texts.
 func statementKinds(s *store, places []place) map[string]string {
 	kinds := map[string]string{}
 	for _, p := range places {
@@ -50,17 +50,17 @@ func kindOfStatement(kinds map[string]string, text string) string {
 	return "other"
 }
 
-// connects is how many connections were made to the database since its statistics began, by
+// connects returns the number of connections to the database since its statistics began, on
 // PostgreSQL 14 and later.
 func (s *store) connects(ctx context.Context) (n int64) {
 	_ = s.db.QueryRowContext(ctx, "SELECT sessions FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
 	return n
 }
 
-// serverProcesses are those of a PostgreSQL on this machine. The zero value has none.
+// serverProcesses are the processes of a PostgreSQL on this machine. The zero value has none.
 type serverProcesses struct{ postmaster string }
 
-// findServer finds them if the role and this process have the permissions.
+// findServer finds these processes if the role and this process have the permissions.
 func findServer(ctx context.Context, s *store) serverProcesses {
 	var dir string
 	if s.db.QueryRowContext(ctx, "SHOW data_directory").Scan(&dir) != nil {
@@ -74,7 +74,7 @@ func findServer(ctx context.Context, s *store) serverProcesses {
 	return serverProcesses{pid}
 }
 
-// stat is /proc/PID/stat from the state on, field 3 of its manual page.
+// stat returns /proc/PID/stat from the state on, field 3 of its manual page.
 func stat(pid string) []string {
 	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 	if err != nil {
@@ -87,7 +87,7 @@ func stat(pid string) []string {
 	return nil
 }
 
-// children are its processes that run.
+// children returns its running processes.
 func (p serverProcesses) children() (pids []string) {
 	if p.postmaster == "" {
 		return nil
@@ -101,8 +101,7 @@ func (p serverProcesses) children() (pids []string) {
 	return pids
 }
 
-// cpuTime is what all of them have used, including those that have ended; 0 if
-// unknown.
+// cpuTime returns the CPU time of all of them, including those that have ended, or 0 if unknown.
 func (p serverProcesses) cpuTime() time.Duration {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
 	ticks := func(fields []string, of ...int) (n int64) {
@@ -116,7 +115,7 @@ func (p serverProcesses) cpuTime() time.Duration {
 	if own == nil {
 		return 0
 	}
-	sum := ticks(own, 11, 12, 13, 14) // its own, and those of children that have ended
+	sum := ticks(own, 11, 12, 13, 14) // its own, and that of children that have ended
 	for _, pid := range p.children() {
 		if fields := stat(pid); fields != nil {
 			sum += ticks(fields, 11, 12)
@@ -125,7 +124,7 @@ func (p serverProcesses) cpuTime() time.Duration {
 	return time.Duration(sum) * tick
 }
 
-// memory is what they have, what several share counted in parts, and how many they are.
+// memory returns their memory, with shared memory counted in parts, and their number.
 func (p serverProcesses) memory() (bytes int64, processes int) {
 	for _, pid := range p.children() {
 		text, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))

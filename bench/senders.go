@@ -15,13 +15,13 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// crew is how many goroutines send at once, and with how many messages per call. Each
+// crew is the number of concurrently sending goroutines, and of messages per call. Each goroutine
 // waits for one call before the next.
 type crew struct{ goroutines, messages int }
 
 func (c crew) String() string { return fmt.Sprintf("%dx%d", c.goroutines, c.messages) }
 
-// parseCrew reads what String writes.
+// parseCrew parses the form that String returns.
 func parseCrew(text string) (c crew, err error) {
 	if _, err := fmt.Sscanf(text, "%dx%d", &c.goroutines, &c.messages); err != nil || c.String() != text || c.goroutines < 1 || c.messages < 1 {
 		return c, fmt.Errorf("-senders: %q is not goroutines x messages of a call, such as 4x100", text)
@@ -29,9 +29,8 @@ func parseCrew(text string) (c crew, err error) {
 	return c, nil
 }
 
-// measureSenders measures sends that wait: with chanq, where those
-// of all goroutines share one producer's statements, and with the bare
-// statement, one per call, on a connection per goroutine.
+// measureSenders measures sends that wait: with chanq, where the sends of all goroutines share one
+// producer's statements, and with the bare statement, one per call, on a connection per goroutine.
 func measureSenders(ctx context.Context, o options, report func(measure.Result)) error {
 	type way struct {
 		strategy string
@@ -72,8 +71,8 @@ func measureSenders(ctx context.Context, o options, report func(measure.Result))
 	return nil
 }
 
-// senders are one way to send. Each goroutine calls each, which gives use a
-// function that sends one call's messages.
+// senders are one way to send. Each goroutine calls each, which passes use a function that sends
+// the messages of one call.
 type senders struct {
 	each  func(use func(send func() error) error) error
 	close func() error
@@ -115,8 +114,8 @@ func chanqSenders(ctx context.Context, o options, s *store, c crew) (senders, er
 	}}, nil
 }
 
-// run lets all goroutines begin at once, when they are connected, and returns how
-// long their calls took, sorted.
+// run starts all goroutines at the same time, after they have connected, and returns the durations
+// of their calls, sorted.
 func (c crew) run(ctx context.Context, s *store, phase string, calls int, each func(use func(send func() error) error) error) ([]time.Duration, measure.Cost, error) {
 	waits := make([]time.Duration, c.goroutines*calls)
 	begin := make(chan struct{})

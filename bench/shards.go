@@ -12,12 +12,12 @@ import (
 	"github.com/chanq/chanq/chanqshards"
 )
 
-// shardAxis is what may grow of a queue over several places.
+// shardAxis is the number of shards of a queue over several places.
 var shardAxis = growthAxis{name: "shards", sizes: "1,4", least: 1, most: 64, about: "comma-separated: files, or schemas of -engine postgres, that the queue is spread over; 1 is a queue by itself"}
 
-// measureShards measures the throughput of one queue over several files, each with its own
-// writer, or over several schemas of one PostgreSQL, compared with that of a queue in one, in each
-// round. Round 0 is not reported.
+// measureShards measures the throughput of one queue over several files, each with its own writer,
+// or over several schemas of one PostgreSQL, compared with a queue in a single one, in each round.
+// Round 0 is not reported.
 func measureShards(ctx context.Context, o options, report func(measure.Result)) error {
 	bodies := makeBodies(o.n, o.body)
 	sizes := o.growth[shardAxis.name]
@@ -81,7 +81,7 @@ func (s spread) consumer(ctx context.Context, cfg chanq.ConsumerConfig) (consume
 	return s.Consume(ctx, cfg)
 }
 
-// onShards runs f on an empty queue, which is gone afterwards.
+// onShards runs f on an empty queue, which is removed afterwards.
 func onShards(ctx context.Context, o options, shards int, f func(*shardStore) error) (err error) {
 	s := &shardStore{}
 	defer func() {
@@ -127,7 +127,7 @@ func (s *shardStore) statements() (n int64) {
 	return n
 }
 
-// checkShards: the engine's queues must be in databases, or schemas, of their own.
+// checkShards: the engine's queues must be in separate databases or schemas.
 func (o options) checkShards() error {
 	if o.engine != sqliteEngine.name && o.engine != postgresEngine.name {
 		return errors.New("-engine must be sqlite, which gives each shard a file of its own, or postgres, which gives it a schema")

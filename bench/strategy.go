@@ -6,24 +6,22 @@ import (
 	"slices"
 )
 
-// strategy is one way to move messages through a table. Each of its methods
-// begins with no connection and ends with nothing in progress, so that its time is
-// all that the way costs.
+// strategy is one way to move messages through a table. Each of its methods begins without a
+// connection and ends with nothing in progress, so that its time is the total cost.
 type strategy interface {
 	// enqueue stores the bodies and returns when all are in the database.
 	enqueue(ctx context.Context, bodies [][]byte) error
-	// drain takes n messages and returns when the last one's settle is in the
-	// database.
+	// drain takes n messages and returns when the last settle is in the database.
 	drain(ctx context.Context, n int) error
-	// pipeline does both, at once where the strategy can.
+	// pipeline does both, concurrently if the strategy can.
 	pipeline(ctx context.Context, bodies [][]byte) error
 }
 
-// strategyKind is a strategy by its name.
+// strategyKind is a strategy with its name.
 type strategyKind struct {
 	name    string
-	engines []string // that have it
-	slow    bool     // a statement or more for each message: measured with fewer
+	engines []string // the engines that have it
+	slow    bool     // at least one statement per message: measured with fewer messages
 	batch   func(options) int
 	make    func(context.Context, options, *store) (strategy, error)
 }
@@ -33,7 +31,7 @@ var (
 	servers    = []string{"postgres", "sqlserver"}
 )
 
-// strategies in the order of reports.
+// strategies are in the order of reports.
 var strategies = append([]strategyKind{
 	{"raw", allEngines, false, options.rows, newBareLoop},
 	{"raw-3conn", servers, false, options.rows, newBareCrew},
@@ -67,7 +65,7 @@ func findStrategy(name string) strategyKind {
 	return strategies[slices.Index(strategyNames(), name)]
 }
 
-// makeBodies makes n bodies that do not compress, the same in every run.
+// makeBodies returns n incompressible bodies, the same in every run.
 func makeBodies(n, size int) [][]byte {
 	random := rand.NewChaCha8([32]byte{})
 	all := make([]byte, n*size)

@@ -1,12 +1,12 @@
 package main
 
-// cursorApplock walks a cursor over what is pending, takes an application lock
-// for each message, marks it and returns those marked. It takes batches. Once
-// marked a message never comes back: a worker that dies has lost its batch. There
-// is no index: the cursor sorts all that is pending for each take.
+// cursorApplock walks a cursor over the pending messages, takes an application lock for each, marks
+// it and returns the marked messages. It takes batches. A marked message is never redelivered: if a
+// worker dies, its batch is lost. There is no index: the cursor sorts all pending messages for each
+// take.
 //
-// The article's procedure runs in a transaction of its caller's, which the
-// application lock needs; here that is the statement itself.
+// The article's procedure runs in a transaction of its caller, which the application lock needs.
+// Here that is the statement itself.
 var cursorApplock = article{name: "cursor-applock", batches: true, on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_Message (

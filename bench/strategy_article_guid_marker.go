@@ -2,11 +2,10 @@ package main
 
 import "github.com/google/uuid"
 
-// guidMarker marks rows with a new GUID and then selects what has it. It takes
-// batches, and has what the others lack: a timeout of 15 minutes after which work
-// comes back, three times at most. But the timeout is not fenced: a worker that
-// comes late ends the work of the next one. Rows stay in the table, with no index
-// but the primary key, so each take reads and sorts all that is pending.
+// guidMarker marks rows with a new GUID and then selects the marked rows. It takes batches, and
+// unlike the others has a timeout: after 15 minutes work is redelivered, at most three times. But
+// the timeout is not fenced, so a late worker ends the work of the next one. Rows stay in the
+// table, whose only index is the primary key, so each take reads and sorts all pending messages.
 var guidMarker = article{name: "guid-marker", batches: true, on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_Job_Queue (
@@ -80,8 +79,7 @@ $$`},
 	},
 }}
 
-// finishEach reports what was taken as done, one by one as the article's workers
-// do.
+// finishEach marks the taken messages as done, one by one as the article's workers do.
 func (s *articleSession) finishEach(ids []any, err error, text string) (int, error) {
 	for _, id := range ids {
 		if err == nil {

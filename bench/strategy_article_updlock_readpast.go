@@ -1,9 +1,9 @@
 package main
 
-// updlockReadpast selects one row with hints, works on it within the transaction
-// and then sets its flag. A worker that dies loses its lock and the row is taken
-// again; but the transaction, its lock and its connection last as long as the
-// work, and rows stay in the table, which every take reads from the start.
+// updlockReadpast selects one row with hints, works on it within the transaction and then sets its
+// flag. If a worker dies, its lock is released and the row is taken again. But the transaction, its
+// lock and its connection last as long as the work. Rows stay in the table, which every take reads
+// from the start.
 var updlockReadpast = article{name: "updlock-readpast", on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_work_queue (

@@ -1,8 +1,8 @@
 package main
 
-// viewOutput updates the first row of a view of what is pending and returns it,
-// in one statement. What was retrieved never comes back: a worker that dies has
-// lost its message. Rows stay in the table, which every take reads from the start.
+// viewOutput updates the first row of a view of pending messages and returns it, in one statement.
+// A retrieved message is never redelivered: if a worker dies, its message is lost. Rows stay in the
+// table, which every take reads from the start.
 var viewOutput = article{name: "view-output", on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_WorkQueue (

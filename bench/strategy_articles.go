@@ -8,25 +8,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// The dequeue methods that are written about most, each as its article has it:
-// its table, its hints, one insert for each message, and no index that the
-// article does not make. Only names and the column of the body are the bench's,
-// and texts that the articles keep as procedures run as parameterised batches
-// where the database plans those alike. On PostgreSQL they are the nearest
-// equivalent: SKIP LOCKED for READPAST, RETURNING for OUTPUT, an advisory lock
+// The most popular dequeue methods, each as in its article: its table, its hints, one insert for
+// each message, and only the indexes of the article. Only names and the column of the body are the
+// bench's. Texts that the articles keep as procedures run as parameterised batches if the database
+// plans both alike. On PostgreSQL they are the nearest equivalent: SKIP LOCKED for READPAST,
+// RETURNING for OUTPUT, an advisory lock for sp_getapplock.
 // for sp_getapplock.
 
-// articleMethod is a method on one engine. {} in a text is the measurement's own
-// name, with which each name begins.
+// articleMethod is a method on one engine. {} in a text is the prefix of each name of the
+// measurement.
 type articleMethod struct {
 	make, drop []string
 	enqueue    string // stores its one parameter
-	// take takes up to n messages, does what the article does before and after the
-	// work on them, and returns how many it got.
+	// take takes up to n messages, performs the article's steps before and after the work on them,
+	// and returns their number.
 	take func(s *articleSession, n int) (int, error)
 }
 
-// article is a method by its name.
+// article is a method with its name.
 type article struct {
 	name    string
 	batches bool // a take can get more than one message
@@ -57,8 +56,8 @@ type articleLoop struct {
 	prefix string
 }
 
-// newArticleLoop makes the method's table. On PostgreSQL it goes with the
-// measurement's schema; on SQL Server the store drops it.
+// newArticleLoop creates the method's table. On PostgreSQL it is removed with the measurement's
+// schema, on SQL Server by the store.
 func newArticleLoop(ctx context.Context, s *store, m articleMethod, batch int) (strategy, error) {
 	l := articleLoop{s, m, batch, s.place.Queue}
 	if s.place.Schema != "" {
@@ -114,7 +113,7 @@ type articleSession struct {
 		QueryContext(context.Context, string, ...any) (*sql.Rows, error)
 	}
 	loop   articleLoop
-	texts  map[string]string // with names in place
+	texts  map[string]string // with names filled in
 	worker uuid.UUID         // the worker of the article
 }
 
@@ -135,8 +134,8 @@ func (s *articleSession) exec(text string, args ...any) error {
 	return err
 }
 
-// query returns the ids, which come first, and copies the bodies, which come
-// second, as a handler would need them.
+// query returns the ids, which are the first column, and copies the bodies, which are the second,
+// as a handler would need them.
 func (s *articleSession) query(text string, args ...any) (ids []any, err error) {
 	rows, err := s.on.QueryContext(s.ctx, s.text(text), args...)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// channels is chanq as its users meet it: one goroutine sends on Producer.C (or
-// calls SendBatch), one reads Consumer.C and calls Ack.
+// channels uses chanq as its users do: one goroutine sends on Producer.C (or calls SendBatch), one
+// reads Consumer.C and calls Ack.
 type channels struct {
 	queue queue
 	batch int
 	send  string
-	keys  int // of the messages; 0: none has one
+	keys  int // of the messages; 0: no message has a key
 }
 
 func newChannels(ctx context.Context, o options, s *store) (strategy, error) {
@@ -83,9 +83,9 @@ func (c channels) drain(ctx context.Context, n int) error {
 	return readAll(ctx, c.queue, c.batch, n, func(*chanq.Lease[[]byte]) {})
 }
 
-// readAll reads n messages and acks each, as chanq's users do, and returns when
-// the last ack is in the database. Claims may grow to twice the batch, so that they
-// are between one and two batches large: one waits until half of the buffer is free.
+// readAll reads n messages and acks each, as chanq's users do, and returns when the last ack is in
+// the database. Claims may grow to twice the batch. They have one to two batches, because a claim
+// waits until half of the buffer is free.
 func readAll(ctx context.Context, queue queue, batch, n int, each func(*chanq.Lease[[]byte])) error {
 	consumer, err := queue.consumer(ctx, chanq.ConsumerConfig{Prefetch: 2 * batch, LeaseFor: leaseFor})
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// piped hands messages over from one queue to the next by chanq.Pipe, one worker,
-// one output for each input. Its drain moves what is in the first queue, its
-// pipeline fills that meanwhile.
+// piped moves messages from one queue to the next by chanq.Pipe, with one worker and one output for
+// each input. Its drain moves the messages in the first queue. Its pipeline also fills that queue.
 type piped struct {
 	channels
 	from, next *chanq.Queue[[]byte]

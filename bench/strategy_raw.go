@@ -9,21 +9,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// bareLoop is what a careful program without chanq would do: the same
-// statements, batch rows each, one after another on one prepared connection,
-// with no channel, no lease, no group and no deadline. An enqueue uses as many
-// connections as make it faster, and so loses the order. With a batch of one it
-// is the queue of the articles that chanq comes from: insert one; update the
-// top one, returning it; delete it.
+// bareLoop is a careful program without chanq: the same statements, batch rows each, one after
+// another on one prepared connection, without channels, leases, group commit or deadlines. An
+// enqueue uses as many connections as make it faster, and therefore loses the order. With a batch
+// of one it is the queue of the articles that inspired chanq: insert one row, update the top row
+// and return it, delete it.
 type bareLoop struct {
 	store   *store
 	batch   int
 	senders int // connections of an enqueue
 }
 
-// rawConnections is how many connections store most: one lets a server idle while the client
-// packs and waits, and a third one gains nothing more (docs/decisions.md). A database with
-// one writer has no use for a second one.
+// rawConnections is the number of connections with the highest store rate. With one connection a
+// server is idle while the client packs and waits, and a third gains nothing (docs/decisions.md). A
+// database with one writer has no use for a second connection.
 func (s *store) rawConnections() int {
 	if s.dialect.Traits().OneWriter {
 		return 1
@@ -71,7 +70,7 @@ func (l bareLoop) pipeline(ctx context.Context, bodies [][]byte) error {
 	return l.store.session(ctx, func(s *bareSession) error { return inBatches(bodies, l.batch, s.enqueue, s.claimAndAck) })
 }
 
-// inBatches stores the bodies, and takes each batch again where take is not nil.
+// inBatches stores the bodies, and takes each batch again unless take is nil.
 func inBatches(bodies [][]byte, batch int, store func([][]byte) error, take func(n int) (int, error)) error {
 	for some := range slices.Chunk(bodies, batch) {
 		if err := store(some); err != nil {

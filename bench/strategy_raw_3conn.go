@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// bareCrew is the bare loop taken apart for three connections, as many as chanq
-// uses at once: one enqueues, one claims, one acks what the other has claimed
-// while it claims more. It is the fastest loop over these statements that we know.
+// bareCrew splits the bare loop over three connections, as many as chanq uses at once: one
+// enqueues, one claims, and one acks the claimed messages in parallel. It is the fastest loop over
+// these statements that we know.
 type bareCrew struct{ bareLoop }
 
 func newBareCrew(_ context.Context, o options, s *store) (strategy, error) {
@@ -23,7 +23,7 @@ func (c bareCrew) drain(ctx context.Context, n int) error {
 
 func (c bareCrew) pipeline(ctx context.Context, bodies [][]byte) error {
 	n := len(bodies)
-	stored := make(chan struct{}, 1) // gets a value after each batch
+	stored := make(chan struct{}, 1) // receives a value after each batch
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return c.store.session(ctx, func(s *bareSession) error {
@@ -51,9 +51,9 @@ func (c bareCrew) pipeline(ctx context.Context, bodies [][]byte) error {
 	return group.Wait()
 }
 
-// claimAndAck takes n messages, 0: until ctx ends, and gives each to work, unless that
-// is nil, before it is acked. When it finds none it waits for more; where that is nil,
-// they must be there.
+// claimAndAck takes n messages (0: until ctx ends), and passes each to work, if that is not nil,
+// before its ack. When it finds none it calls more to wait. If more is nil, the messages must
+// already be stored.
 func (c bareCrew) claimAndAck(ctx context.Context, n int, more func(context.Context) error, work func(*bareMessage) error) error {
 	claimed := make(chan bareBatch, 1)
 	group, ctx := errgroup.WithContext(ctx)

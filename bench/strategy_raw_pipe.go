@@ -10,10 +10,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// barePipe hands messages over from one queue to the next by a bare loop on one
-// connection: claim a batch; then, in one transaction, ack it and enqueue as many
-// messages in the second queue. Its drain moves what is in the first queue, its
-// pipeline also fills that.
+// barePipe moves messages from one queue to the next by a bare loop on one connection: it claims a
+// batch, then acks it and enqueues as many messages in the second queue in one transaction. Its
+// drain moves the messages in the first queue. Its pipeline also fills that queue.
 type barePipe struct {
 	bareLoop
 	next *store
@@ -36,7 +35,7 @@ func (p barePipe) moves(s *bareSession) func(n int) (int, error) {
 	return func(n int) (int, error) { return p.move(s, n) }
 }
 
-// move claims up to n messages and replaces them by as many in the next queue.
+// move claims up to n messages and replaces them with as many in the next queue.
 func (p barePipe) move(s *bareSession, n int) (int, error) {
 	if err := s.claim(n); err != nil || len(s.items) == 0 {
 		return 0, err
@@ -45,7 +44,7 @@ func (p barePipe) move(s *bareSession, n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after a commit
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	acked := 0
 	for items := range slices.Chunk(s.items, s.ackItems) {
 		st := p.store.sql.InTx().Ack(items)

@@ -13,13 +13,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// bareSession is one connection and what its loop uses again and again.
+// bareSession is one connection with the reusable buffers of its loop.
 type bareSession struct {
 	on       *sql.Conn
 	queue    sqlbatch.Queue
-	ctx      context.Context // without an end: drivers start a goroutine for one that has
+	ctx      context.Context // never cancelled, because drivers start a goroutine for a context that can be
 	prepare  bool
-	ackItems int // the most of one ack, which may be less than a batch
+	ackItems int // the most items of one ack, which may be less than a batch
 	prepared map[string]*sql.Stmt
 
 	spent spent
@@ -31,7 +31,7 @@ type bareSession struct {
 	arena    []byte // of keys, headers and bodies, which messages refer to
 }
 
-// session passes f a separate connection.
+// session passes a separate connection to f.
 func (s *store) session(ctx context.Context, f func(*bareSession) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *store) session(ctx context.Context, f func(*bareSession) error) error {
 	return f(session)
 }
 
-// bareMessage is what a handler would be given.
+// bareMessage has the fields that a handler would receive.
 type bareMessage struct {
 	item               sqlbatch.Item
 	priority, attempts int64
@@ -82,8 +82,8 @@ func (s *bareSession) claimAndAck(n int) (int, error) {
 	return len(s.items), nil
 }
 
-// claim fills messages and items. Each body is copied once. It reads from where the
-// last one ended, and only where nothing is left there from the beginning.
+// claim fills messages and items. Each body is copied once. It reads from the end of the last
+// claim, and from the beginning only if no message is left there.
 func (s *bareSession) claim(n int) error {
 	defer since(time.Now(), &s.spent.claim)
 	if err := s.claimFrom(n); err != nil || len(s.items) > 0 || s.floors == (sqlbatch.Heads{}) {
@@ -93,7 +93,7 @@ func (s *bareSession) claim(n int) error {
 	return s.claimFrom(n)
 }
 
-// claimFrom claims from the floors on, and raises them.
+// claimFrom claims from the floors on, and advances them.
 func (s *bareSession) claimFrom(n int) error {
 	s.messages, s.items = s.messages[:0], s.items[:0]
 	var id, key, kind, headers, body sql.RawBytes
@@ -116,13 +116,13 @@ func (s *bareSession) claimFrom(n int) error {
 	})
 }
 
-// bareBatch is what a claim took, for others than the session.
+// bareBatch is the result of a claim, for use outside the session.
 type bareBatch struct {
 	messages []bareMessage
 	items    []sqlbatch.Item
 }
 
-// claimBatch claims what the session forgets at once.
+// claimBatch claims a batch that the session does not keep.
 func (s *bareSession) claimBatch(n int) (bareBatch, error) {
 	err := s.claim(n)
 	b := bareBatch{s.messages, s.items}
@@ -146,9 +146,9 @@ func (s *bareSession) ack(items []sqlbatch.Item) error {
 	return err
 }
 
-// spent is the time of the statements of each kind, with reading their rows.
+// spent is the time of the statements of each kind, including reading their rows.
 type spent struct {
-	mu                  sync.Mutex // of a store's, which several sessions add to
+	mu                  sync.Mutex // used for a store, to which several sessions add
 	enqueue, claim, ack time.Duration
 }
 
@@ -166,7 +166,7 @@ func (s *spent) forget() {
 	s.enqueue, s.claim, s.ack = 0, 0, 0
 }
 
-// of is what was spent for each message of a result.
+// of sets the time per message in a result.
 func (s *spent) of(r *measure.Result) {
 	per := 1e6 / float64(r.N)
 	r.EnqueueStatement, r.ClaimStatement, r.AckStatement = per*s.enqueue.Seconds(), per*s.claim.Seconds(), per*s.ack.Seconds()
@@ -174,7 +174,7 @@ func (s *spent) of(r *measure.Result) {
 
 func since(start time.Time, sum *time.Duration) { *sum += time.Since(start) }
 
-// keep copies what the driver will overwrite.
+// keep copies bytes that the driver will overwrite.
 func (s *bareSession) keep(b []byte) []byte {
 	if b == nil {
 		return nil
@@ -187,7 +187,7 @@ func (s *bareSession) keep(b []byte) []byte {
 	return s.arena[from:len(s.arena):len(s.arena)]
 }
 
-// do runs one statement, prepared where the dialect gains by it.
+// do runs one statement, prepared if the dialect benefits from it.
 func (s *bareSession) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	var stmt *sql.Stmt
 	if s.prepare {
@@ -221,7 +221,7 @@ func (s *bareSession) do(st sqlbatch.Statement, scan func(*sql.Rows) error) erro
 	return eachRow(rows, scan)
 }
 
-// eachRow gives every row of every result set to scan.
+// eachRow passes every row of every result set to scan.
 func eachRow(rows *sql.Rows, scan func(*sql.Rows) error) error {
 	defer rows.Close()
 	for more := true; more; more = rows.NextResultSet() {

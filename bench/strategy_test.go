@@ -13,11 +13,10 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// server is where the strategies of servers can be tested: for counts, never for
-// speed.
+// server is a server on which strategies are tested, for counts and never for speed.
 type server struct {
 	engine, dsn string
-	left        string // counts what a measurement has left behind
+	left        string // counts the objects that a measurement has left behind
 	db          *sql.DB
 }
 
@@ -60,13 +59,13 @@ func TestEveryStrategyIsMeasuredAndLeavesTheServersUnchanged(t *testing.T) {
 			if s.engine == "postgres" {
 				require.Contains(t, r.Server, "synchronous_commit=")
 			}
-			require.NotContains(t, r.Command, s.dsn, "an address may have a password")
+			require.NotContains(t, r.Command, s.dsn, "an address may contain a password")
 		}
 		s.requireEmpty(t)
 	})
 }
 
-// Statements are counted at the driver: a begin and a commit are one each.
+// Statements are counted in the driver: a begin and a commit count as one each.
 func TestMethodsOfArticlesTakeEachMessageOnceInKnownStatements(t *testing.T) {
 	t.Parallel()
 	const n = 12
@@ -115,7 +114,7 @@ func TestTheMethodOfAnArticleSkipsMessagesOfAnotherWorker(t *testing.T) {
 	})
 }
 
-// A hand-over leaves as many messages in the second queue and none in the first.
+// A pipe leaves as many messages in the second queue and none in the first.
 func TestPipesMoveEveryMessage(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, o options) {
@@ -148,8 +147,8 @@ func readyIn(t *testing.T, s *store) int64 {
 	return int64(stats.Ready)
 }
 
-// Messages before the head, which were committed late or released, are found
-// as soon as no message is left behind it.
+// Messages before the head, which were committed late or released, are found as soon as no message
+// is left after the head.
 func TestTheBareLoopFindsMessagesBeforeItsHead(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})
 	require.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// measureSustained runs one producer and some consumers for a long time, at a rate
-// or as fast as they go, with a backlog that stays as it is, and reports a result
-// for each interval: what short runs on a fresh table do not show.
+// measureSustained runs one producer and some consumers for a long time, at a rate or at full speed
+// with a constant backlog, and reports a result for each interval. It shows effects that short runs
+// on a new table do not show.
 func measureSustained(ctx context.Context, o options, report func(measure.Result)) error {
 	s, err := openQueue(ctx, o)
 	if err != nil {
@@ -34,7 +34,7 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 	if others <= 1 {
 		others = 0
 	}
-	producer, err := s.producer(ctx, o.batch) // before the time begins
+	producer, err := s.producer(ctx, o.batch) // before the measured time
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 	return run.Run(ctx)
 }
 
-// sendSustained keeps the backlog filled, or sends at a rate whatever becomes of
-// it, and closes the producer. A message carries the time at which it was to be sent.
+// sendSustained keeps the backlog filled, or sends at a rate regardless of it, and closes the
+// producer. A message contains the time when it was to be sent.
 func sendSustained(ctx context.Context, o options, producer *chanq.Producer[[]byte], sent, received *atomic.Int64) (err error) {
 	one := stamped(ctx, producer, o.latencyBody(), newKeys(o.keys))
 	send := func(i int, due time.Time) error {
@@ -97,7 +97,7 @@ func sendSustained(ctx context.Context, o options, producer *chanq.Producer[[]by
 		err = measure.KeepBacklog(ctx, room, func(due time.Time) error { return send(0, due) })
 	}
 	if ctx.Err() != nil {
-		err = nil // that is how a run ends
+		err = nil // the normal end of a run
 	}
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -119,7 +119,7 @@ func writeSustainedLine(w io.Writer, r measure.Result) error {
 	return err
 }
 
-// writeSustainedEnd sums the run up, and plots it with -plot.
+// writeSustainedEnd writes a summary of the run, and plots it with -plot.
 func writeSustainedEnd(w io.Writer, o options, results []measure.Result) error {
 	if err := measure.WriteSummary(w, measure.Summarise(results)); err != nil || o.plot == "" {
 		return err

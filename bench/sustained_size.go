@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// footprint reads from the database. SQL Server has sizes only, for logins with the permission; the
-// emulator, which has no pages, has none.
+// footprint reads sizes from the database. SQL Server has only sizes, for logins with the
+// permission. The emulator has none, because it has no pages.
 func (s *store) footprint(ctx context.Context) (f measure.Footprint, err error) {
 	switch s.dialect {
 	case postgres.Dialect:
@@ -32,7 +32,7 @@ SUM(CASE WHEN index_id < 2 THEN 0 ELSE used_page_count END) FROM sys.dm_db_parti
 	return f, nil
 }
 
-// holdSnapshot opens one on a connection apart from the queue's.
+// holdSnapshot opens a snapshot on a connection outside of the queue.
 func (s *store) holdSnapshot(ctx context.Context) (release func() error, err error) {
 	inner, err := s.engine.connector(s.place, &measure.Counter{})
 	if err != nil {
@@ -68,7 +68,8 @@ func (s *store) holdSender(ctx context.Context) (release func() error, err error
 	return tx.Rollback, nil
 }
 
-// connections of all processes that use the queue; 0 if unknown.
+// connections returns the number of connections of all processes that use the queue, or 0 if
+// unknown.
 func (s *store) connections(ctx context.Context) (n int) {
 	if s.place.Engine == postgresEngine.name {
 		_ = s.db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", s.place.Schema).Scan(&n)

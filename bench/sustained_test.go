@@ -18,7 +18,7 @@ func TestASustainedRunPrintsEachIntervalAndLeavesNothing(t *testing.T) {
 	check := func(t *testing.T, engine ...string) []measure.Result {
 		t.Parallel()
 		results := runJSON(t, append([]string{"sustained", "-for", "1s", "-every", "200ms", "-backlog", "500", "-consumers", "2"}, engine...)...)
-		require.LessOrEqual(t, len(results), 5) // a slow machine makes one of two, or receives nothing in one
+		require.LessOrEqual(t, len(results), 5) // a slow machine merges two intervals, or receives nothing in one
 		received, timed := 0, false
 		for i, r := range results {
 			require.Greater(t, r.AtS, 0.2*float64(i))
@@ -68,7 +68,7 @@ func TestASnapshotCanBeHeldOnEachEngine(t *testing.T) {
 			require.NoError(t, err)
 			put() // never blocks
 			require.NoError(t, release())
-			if o.engine == "sqlite" { // it has one writer
+			if o.engine == "sqlite" { // only one writer
 				return
 			}
 			release, err = s.holdSender(t.Context())

@@ -9,9 +9,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// measureThroughput measures every strategy in every round, and gives each result
-// to report. The order rotates from round to round, so that none always comes
-// first, and round 0 is not reported.
+// measureThroughput measures every strategy in every round, and passes each result to report. The
+// order rotates from round to round, so that none always comes first, and round 0 is not reported.
 func measureThroughput(ctx context.Context, o options, report func(measure.Result)) error {
 	bodies := makeBodies(o.n, o.body)
 	for round := range o.rounds + 1 {
@@ -30,8 +29,8 @@ func measureThroughput(ctx context.Context, o options, report func(measure.Resul
 	return nil
 }
 
-// measureStrategy measures one strategy: on one empty queue it fills and then
-// drains, on another it does both at once.
+// measureStrategy measures one strategy: on one empty queue it fills and then drains, on another it
+// does both concurrently.
 func measureStrategy(ctx context.Context, o options, name string, bodies [][]byte) (measure.Result, error) {
 	r, err := measureLife(ctx, o, name, bodies)
 	if err != nil {
@@ -71,7 +70,7 @@ func measureLife(ctx context.Context, o options, name string, bodies [][]byte) (
 	return r, err
 }
 
-// onStore runs f on an empty queue, which is gone afterwards.
+// onStore runs f on an empty queue, which is removed afterwards.
 func onStore(ctx context.Context, o options, name string, f func(*store, strategy) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -87,7 +86,7 @@ func onStore(ctx context.Context, o options, name string, f func(*store, strateg
 	return errors.Join(err, s.remove())
 }
 
-// timed runs f under the label phase.
+// timed runs f with the profiler label phase.
 func timed(ctx context.Context, s *store, phase string, f func(context.Context) error) (cost measure.Cost, err error) {
 	pprof.Do(ctx, pprof.Labels("phase", phase), func(ctx context.Context) {
 		cost, err = measure.Of(s.counter.Statements, func() error { return f(ctx) })

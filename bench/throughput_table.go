@@ -8,7 +8,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// run is what results have in common that may be compared.
+// runKey identifies results that may be compared.
 type runKey struct {
 	engine string
 	body   int
@@ -52,10 +52,10 @@ func throughputTable(g measure.Grouped[runKey]) measure.Table {
 	return t
 }
 
-// ratioTable compares chanq with every other strategy, and the strategies that
-// hand over from queue to queue with each other. CPU time and allocations are
-// differences: what chanq adds to the same statements. Strategies of other programs
-// are compared with chanq in the same run of that program.
+// ratioTable compares chanq with every other strategy, and the strategies that move messages
+// between queues with each other. CPU time and allocations are differences: the cost that chanq
+// adds to the same statements. Strategies of other programs are compared with chanq in the same run
+// of that program.
 func ratioTable(g measure.Grouped[runKey]) measure.Table {
 	by := map[string][]measure.Result{}
 	t := measure.Table{Title: "ratios", Head: []string{"ratio", "enqueue", "drain", "pipeline", "allocs/msg more", "CPU µs/msg more"}}
@@ -90,10 +90,10 @@ func ratioTable(g measure.Grouped[runKey]) measure.Table {
 	return t
 }
 
-// besidePeers is chanq as bench/peers measured it.
+// besidePeers is the name of chanq as measured by bench/peers.
 const besidePeers = "chanq, with peers"
 
-// byStrategy is in the order of strategies; those of other programs come last.
+// byStrategy groups results in the order of strategies. Those of other programs come last.
 func byStrategy(results []measure.Result) []measure.Grouped[string] {
 	groups := measure.Group(results, func(r measure.Result) string { return r.Strategy })
 	place := func(name string) int {

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// runJSON runs a command and returns its lines.
+// runJSON runs a command and returns its results.
 func runJSON(t *testing.T, args ...string) []measure.Result {
 	t.Helper()
 	var out bytes.Buffer
@@ -64,7 +64,7 @@ func TestStatementsOfAKnownLoopAreCounted(t *testing.T) {
 func TestAWholeLifeInBatchesOf500TakesAtMostOneStatementForFiftyMessages(t *testing.T) {
 	t.Parallel()
 	var each float64
-	for range 3 { // where a round takes a minute, a consumer also looks and extends
+	for range 3 { // if a round takes a minute, a consumer also polls and extends
 		if each = runJSON(t, "throughput", "-strategies", "chanq", "-n", "2500", "-rounds", "1")[0].StatementsPerMessage; each <= 0.02 {
 			return
 		}
@@ -78,7 +78,7 @@ func TestTheTableShowsMediansRangesAndRatios(t *testing.T) {
 		{Strategy: "chanq", Round: 1, N: 9, EnqueuePerS: 50, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9},
 		{Strategy: "raw", Round: 2, N: 9, EnqueuePerS: 200, DrainPerS: 10, PipelinePerS: 1, DrainAllocs: 8},
 		{Strategy: "chanq", Round: 2, N: 9, EnqueuePerS: 180, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9},
-		{Strategy: "chanq", Round: 3, N: 9, EnqueuePerS: 1000, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9}, // has no partner
+		{Strategy: "chanq", Round: 3, N: 9, EnqueuePerS: 1000, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9}, // has no counterpart
 	}
 	var out bytes.Buffer
 	require.NoError(t, writeThroughput(&out, options{}, results))

@@ -18,7 +18,7 @@ import (
 type Group struct {
 	Cause       chanq.Cause `json:"cause"`
 	Fingerprint string      `json:"fingerprint"` // 16 hexadecimal digits, or NoFingerprint
-	// Messages counts them, exactly below GroupLimit. More says that there are GroupLimit or more.
+	// Messages is their number, exact below GroupLimit. If More is set, there are GroupLimit or more.
 	Messages int  `json:"messages"`
 	More     bool `json:"more,omitempty"`
 	// First and Last are the earliest and the latest end of these messages.
@@ -57,9 +57,9 @@ const (
 	groupsAtOnce = 100
 )
 
-// Causes returns why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It seeks each
-// group in an index and counts at most GroupLimit entries of it, so the cost does not grow with larger groups. It takes no locks that
-// block other statements. It costs one round trip per 100 groups, and one more.
+// Causes returns the reasons why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It
+// seeks each group in an index and counts at most GroupLimit entries of it, so the cost does not grow with larger groups. It takes no
+// locks that block other statements. It costs one round trip per 100 groups, and one more.
 func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 	all := []Group{} // not null in JSON
 	for after := (sqlbatch.Group{}); len(all) <= MostGroups; {

@@ -23,28 +23,28 @@ import (
 // statement holds its locks briefly.
 const stepRows = 1000
 
-// Change says how a change is made, by whom and why.
+// Change has the options of a change, and records by whom and why it is made.
 type Change struct {
-	// Actor makes the change, and Reason is why. A pause stores both in the row of the queue, and every change writes both to Log.
-	// Default: host/pid and none. Range: at most 400 bytes of UTF-8 each, without NUL.
+	// Actor makes the change, for this Reason. A pause stores both in the row of the queue, and every change writes both to Log. Default:
+	// host/pid and none. Range: at most 400 bytes of UTF-8 each, without NUL.
 	Actor  string
 	Reason string
 	// Limit is the most messages that are changed. Default: no limit.
 	Limit int
 	// PerSecond is the most messages that are changed per second. The change waits between its steps. Default: no limit.
 	PerSecond int
-	// DryRun changes nothing: Changed says how many messages the selection has. Default: false.
+	// DryRun changes nothing: Changed counts the messages of the selection. Default: false.
 	DryRun bool
 	// Progress is called after each step with the number of messages changed so far. Default: none.
 	Progress func(changed int)
-	// Log receives a record of the change when it has ended. Default: none.
+	// Log receives a record of the change after its end. Default: none.
 	Log *slog.Logger
 }
 
 // Changed is the result of a change, or of a Change.DryRun.
 type Changed struct {
 	Messages int
-	// More says that a DryRun reached DryRunLimit, and there may be more messages.
+	// More reports that a DryRun reached DryRunLimit, so there may be more messages.
 	More bool
 	// IDs are those of Select.IDs that were changed.
 	IDs []chanq.ID
@@ -73,7 +73,7 @@ func (c *Change) check() error {
 	return errors.Join(errs...)
 }
 
-// actor is Actor, or its default.
+// actor returns Actor, or its default.
 func (c *Change) actor() string {
 	if c.Actor != "" {
 		return c.Actor
@@ -82,16 +82,16 @@ func (c *Change) actor() string {
 	return fmt.Sprintf("%.200s/%d", strings.ToValidUTF8(host, ""), os.Getpid())
 }
 
-// Purge deletes the messages that are in Select.State when it is called, also leased ones, and returns how many. Messages that enter
-// the state later stay, so Purge ends even while producers send. An error comes with the count so far. Purge may leave messages that
-// are locked at the moment. By Select.IDs, which must be of dead messages, it waits for them.
+// Purge deletes the messages that are in Select.State when it is called, also leased ones, and returns how many. Messages that enter the
+// state later stay, so Purge ends even while producers send. With an error it returns the count so far. Purge may leave messages that are
+// currently locked. By Select.IDs, which must be of dead messages, it waits for locked messages.
 //
 // With a Cause, a Type or a Key, Purge finds the messages first and then changes them by their IDs. It waits for locked ones, and it
-// includes a message that was redriven and is dead again within these milliseconds, whatever its cause is then.
+// includes a message that was redriven and is dead again within these milliseconds, whatever its new cause.
 //
-// Purge reads the database's time and then runs statements of up to 1,000 messages, each of which begins where the previous one
-// ended. With a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there are at least two per
-// group. Live messages of a plain queue cost that for each priority. Those of an ordered queue cost one more round trip per 1,000
+// Purge reads the database's time and then runs statements of up to 1,000 messages, each of which begins where the previous one ended.
+// With a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there are at least two per group.
+// Live messages of a plain queue have these costs for each priority. Those of an ordered queue cost one more round trip per 1,000
 // messages of each slot. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. Statements that the database
 // rolls back are repeated.
 //
@@ -103,14 +103,14 @@ func (q *Queue) Purge(ctx context.Context, s Select, c Change) (Changed, error) 
 	return q.change(ctx, &change{op: "purge", Select: s, Change: c, byID: q.sql.Discard, whole: q.sql.Purge})
 }
 
-// Redrive makes dead messages ready again, first ended first, with no attempts counted and without an expiry, and returns how many.
-// Select.State must be StateDead or empty. A message that is dead-lettered again meanwhile stays dead, and so does a message whose ID
-// or DedupKey is in the queue again. With DeadKeyHolds the key of the latter stays closed until it is purged, or is redriven after
-// the live message has ended. A DryRun counts those as well. After each step Redrive notifies idle consumers as a send does: those of
-// other processes if there is a Notifier.
+// Redrive makes dead messages ready again, earliest end first, with no attempts counted and without an expiry, and returns how many.
+// Select.State must be StateDead or empty. A message that is dead-lettered again meanwhile stays dead, and so does a message whose ID or
+// DedupKey is in the queue again. With DeadKeyHolds the key of such a message stays closed until it is purged, or is redriven after the
+// live message has ended. A DryRun also counts such messages. After each step Redrive notifies idle consumers as a send does, those of
+// other processes only through a Notifier.
 //
-// Messages that die after the call of Redrive stay dead. It may also leave messages that are locked at the moment: call it again. An
-// error comes with the count so far. Steps and costs are those of Purge.
+// Messages that are dead-lettered after the call of Redrive stay dead. It may also leave messages that are currently locked: call it
+// again. With an error it returns the count so far. Steps and costs are those of Purge.
 func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error) {
 	if s.State == "" {
 		s.State = StateDead
@@ -120,14 +120,14 @@ func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error
 	}
 	s.IDs = slices.Clone(s.IDs)
 	slices.SortFunc(s.IDs, func(a, b chanq.ID) int { return bytes.Compare(a[:], b[:]) })
-	s.IDs = slices.Compact(s.IDs) // a message that dies again meanwhile is redriven once
+	s.IDs = slices.Compact(s.IDs) // a message that is dead-lettered again meanwhile is redriven once
 	byID := func(ids [][16]byte) sqlbatch.Statement { return q.sql.Redrive(len(ids), ids, sqlbatch.Window{}) }
 	whole := func(_ sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Redrive(n, nil, w) }
 	return q.change(ctx, &change{op: "redrive", Select: s, Change: c, byID: byID, whole: whole, wakes: true})
 }
 
-// Cancel deletes ready, scheduled or leased messages by their IDs, and returns which it found. The settle or extension of a lease on
-// such a message returns chanq.ErrLeaseLost. Only IDs may be set in Select. Costs are those of Purge by IDs.
+// Cancel deletes ready, scheduled or leased messages by their IDs, and returns the ones that it found. The settle or extension of a lease
+// on such a message returns chanq.ErrLeaseLost. Only IDs may be set in Select. Costs are those of Purge by IDs.
 func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error) {
 	if s.State != "" || s.All || s.filtered() || s.IDs == nil {
 		return Changed{}, q.refuse("cancel", "Select must have IDs and nothing else; Purge deletes the messages of a state")
@@ -215,7 +215,7 @@ func (q *Queue) changed(c *change, n int) {
 	}
 }
 
-// changeIDs changes these messages.
+// changeIDs changes the messages with these IDs.
 func (q *Queue) changeIDs(ctx context.Context, c *change, ids []chanq.ID) error {
 	for len(ids) > 0 {
 		n, err := q.room(ctx, c)
@@ -283,8 +283,8 @@ func (q *Queue) changeBySeq(ctx context.Context, c *change, w sqlbatch.Window) (
 	return nil
 }
 
-// window returns the window of all messages that are there now, by the database's clock. Messages that come after window has returned are
-// not in it, since it waits for the end of the current millisecond.
+// window returns the window of all messages that exist now, by the database's clock. It waits for the end of the current millisecond, so
+// that messages that come later are not in the window.
 func (q *Queue) window(ctx context.Context, c *change) (w sqlbatch.Window, err error) {
 	err = q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&w.Before) })
 	if err != nil {
@@ -298,9 +298,9 @@ func (q *Queue) window(ctx context.Context, c *change) (w sqlbatch.Window, err e
 	return w, q.fail(c.op, context.Cause(ctx))
 }
 
-// changeWindow changes the messages of a window in steps, until one changes none. A step that changes fewer messages than it may is not
-// the last one, since a redrive leaves messages whose keys are taken. Each step begins after the last row of the previous one, so that it
-// does not read what that has deleted or left.
+// changeWindow changes the messages of a window in steps, until a step changes none. A step that changes fewer messages than it may is
+// not the last one, since a redrive leaves messages whose keys are taken. Each step begins after the last row of the previous step, so
+// that it does not read rows that the previous step deleted or left.
 func (q *Queue) changeWindow(ctx context.Context, c *change, w sqlbatch.Window) error {
 	for {
 		n, err := q.room(ctx, c)
@@ -324,7 +324,7 @@ type place struct {
 	at int64
 }
 
-// placeOfRow reads a row of an ID and, of some statements, a place.
+// placeOfRow reads a row with an ID and, for some statements, a place.
 func placeOfRow(rows *sql.Rows) (p place, err error) {
 	var id sql.RawBytes
 	columns, err := rows.Columns()
@@ -342,18 +342,18 @@ func (p place) advance(w *sqlbatch.Window) {
 	}
 }
 
-// walked is a dead message that a walk has found.
+// walked is a dead message that a walk found.
 type walked struct {
 	place
 	kind, key string
 }
 
-// walk reads the dead messages of a window in steps of up to stepRows, the messages of each group first ended first. After each step it
-// calls do with the number of messages read and the IDs of those that the change selects.
+// walk reads the dead messages of a window in steps of up to stepRows, in each group the earliest end first. After each step it calls do
+// with the number of messages read and the IDs of those that the change selects.
 func (q *Queue) walk(ctx context.Context, c *change, w sqlbatch.Window, do func(looked int, ids []chanq.ID) error) error {
 	return q.eachGroup(ctx, c.op, &c.Select, func(g *sqlbatch.Group) error {
 		for w, rows := w, stepRows; ; {
-			if c.PerSecond > 0 && !c.DryRun { // wait before the walk: what it finds is changed at once
+			if c.PerSecond > 0 && !c.DryRun { // wait before the walk, because its messages are changed immediately
 				if _, err := q.room(ctx, c); err != nil {
 					return err
 				}

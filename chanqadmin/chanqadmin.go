@@ -26,7 +26,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Queue is one queue, for its operators. It is safe for concurrent use, holds no connection and no goroutine, and need not be closed.
+// Queue is one queue, for its operators. It is safe for concurrent use, holds no connection and no goroutine, and does not need to be
+// closed.
 type Queue struct {
 	queue   *chanq.Queue[[]byte]
 	db      *sql.DB
@@ -35,9 +36,9 @@ type Queue struct {
 	sql     sqlbatch.Queue
 }
 
-// Open opens a queue whose tables Migrate has made. It uses Dialect, Schema, Label, Notifier and StatementTimeout of cfg; the kind of
-// the queue, its slots and its shard are the stored ones. Redrive and Resume wake idle consumers of this process that use the same *sql.DB, and
-// those of other processes through the Notifier, which must be that of the consumers. Others find the messages at their next poll.
+// Open opens a queue whose tables Migrate created. It uses Dialect, Schema, Label, Notifier and StatementTimeout of cfg; the kind of the
+// queue, its slots and its shard are the stored ones. Redrive and Resume wake idle consumers of this process that use the same *sql.DB, and
+// those of other processes through the Notifier, which must be that of the consumers. Other consumers find the messages at their next poll.
 //
 // Like chanq.Open it refuses a *sql.DB with a limit of one connection, and a database that would break the guarantees of chanq,
 // except that it accepts a database that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema state the
@@ -57,7 +58,7 @@ func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Que
 		return nil, err
 	}
 	cfg.Spec = opened.Spec()
-	d, err := table.DialectNamed("Config.Dialect", string(cfg.Dialect)) // which StoredConfig has set
+	d, err := table.DialectNamed("Config.Dialect", string(cfg.Dialect)) // set by StoredConfig
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +93,13 @@ func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
 // mostRepeats bounds how often a statement is repeated, in about two seconds.
 const mostRepeats = 10
 
-// once runs one statement on a session. It repeats what the database has rolled back: a statement that was the victim of a deadlock, and
-// on SQL Server a redrive whose DedupKey another transaction has taken since the redrive looked for it (a Duplicate).
+// once runs one statement on a session. It repeats a statement that the database rolled back: the victim of a deadlock, and on SQL Server a
+// redrive whose DedupKey another transaction took after the redrive searched for it (a Duplicate).
 func (q *Queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	return q.repeat(ctx, st, func() {}, scan)
 }
 
-// repeat is once, and calls begin before each attempt, which may leave rows behind.
+// repeat is once with a call of begin before each attempt, because a failed attempt may leave rows behind.
 func (q *Queue) repeat(ctx context.Context, st sqlbatch.Statement, begin func(), scan func(*sql.Rows) error) error {
 	s := session.OpenOnce(q.db, q.dialect)
 	defer s.Close()
@@ -129,7 +130,7 @@ func collect[T any](ctx context.Context, q *Queue, op string, st sqlbatch.Statem
 	return list, nil
 }
 
-// fail is the error of a statement of op, or nil.
+// fail returns the error of a statement of op, or nil.
 func (q *Queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
@@ -141,13 +142,13 @@ func (q *Queue) fail(op string, err error) error {
 	return &chanq.OpError{Op: op, Queue: q.Label(), Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
-// refuse is the error of an argument of op.
+// refuse returns the error of an argument of op.
 func (q *Queue) refuse(op, format string, args ...any) error {
 	return fmt.Errorf("chanq: %s %s: %w", op, q.Label(), fmt.Errorf(format, args...))
 }
 
-// Queues returns the names of the queues that Migrate has made in Config.Schema, sorted, or none if there has never been one. It
-// costs one round trip, and uses Dialect and Schema of cfg.
+// Queues returns the names of the queues that Migrate created in Config.Schema, sorted, or none if there has never been a queue. It costs
+// one round trip, and uses Dialect and Schema of cfg.
 func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error) {
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	if err != nil {

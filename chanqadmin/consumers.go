@@ -15,12 +15,13 @@ type ConsumerInfo struct {
 	// Host and Process are where it runs.
 	Host    string
 	Process int
-	// Since is when it started, and Until when it counts as gone without a further heartbeat, both by the database's clock.
+	// Since is when it started, and Until is when it counts as gone unless it sends another heartbeat, both by the database's
+	// clock.
 	Since, Until time.Time
 }
 
-// Consumers returns the consumers of this queue, earliest start first, in one round trip. A consumer is listed from its start, or a
-// moment later, until its end. If its process died, it is listed for at most ConsumerConfig.LeaseFor longer.
+// Consumers returns the consumers of this queue, earliest start first, in one round trip. A consumer is listed from shortly after
+// its start until its end. If its process died, it is listed for at most ConsumerConfig.LeaseFor longer.
 func (q *Queue) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return collect(ctx, q, "consumers", q.sql.Consumers(), func(rows *sql.Rows) (c ConsumerInfo, err error) {
 		var id []byte

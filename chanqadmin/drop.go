@@ -13,9 +13,9 @@ import (
 )
 
 // Drop removes an empty queue with its tables, in one transaction that excludes all others. If the queue has a message in any state,
-// also a dead or done one, Drop changes nothing and returns ErrNotEmpty; DropWithMessages drops it anyway. If the queue does not
-// exist, it returns ErrNoSchema, and for a queue of a newer chanq ErrNewerSchema. It waits for the transactions that use the queue
-// until ctx ends.
+// including dead and done, Drop changes nothing and returns ErrNotEmpty; DropWithMessages drops it anyway. If the queue does not
+// exist, it returns ErrNoSchema, and for a queue of a newer chanq ErrNewerSchema. It waits for transactions that use the queue until
+// ctx ends.
 //
 // Running consumers end with ErrNoSchema, and sends fail with it. The user needs permission to drop the queue's tables, to read them,
 // and to delete from chanq__queues, chanq__consumers and chanq__samples. Drop costs a few round trips, and uses Dialect, Schema and
@@ -79,7 +79,7 @@ func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatc
 	if err := found.Unusable(); err != nil {
 		return fmt.Errorf("%w: %w", chanq.ErrNewerSchema, err)
 	}
-	// The names of its tables are known now, and do not change before the commit.
+	// The names of the tables are known now, and do not change before the commit.
 	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue, Slots: found.Slots, Shard: found.ShardIndex, Shards: found.ShardCount}
 	if found.ShardCount > 0 {
 		set, err := chanq.ParseID(found.ShardSet)

@@ -43,14 +43,14 @@ type Entry struct {
 	ID       chanq.ID       `json:"id"`
 	State    State          `json:"state"`
 	Priority chanq.Priority `json:"-"`
-	// Attempts counts the claims that were deliveries, or may have been: see chanq.Delivery.Attempt. A claim that found a message
-	// expired, undecodable or spent does not count.
+	// Attempts counts the claims that were or might have been deliveries: see chanq.Delivery.Attempt. A claim does not count if it
+	// found the message expired, undecodable or without attempts left.
 	Attempts   int       `json:"attempt"`
 	Fence      int64     `json:"fence"` // of the last claim, or greater
 	EnqueuedAt time.Time `json:"enqueued_at"`
 	// DueAt is when the message was or will be due. Zero for dead and done messages.
 	DueAt time.Time `json:"due_at,omitzero"`
-	// LeaseUntil is when its lease ends or, if it was not claimed since, ended. Zero if there is none.
+	// LeaseUntil is when its lease ends, or ended if it was not claimed since. Zero if there is none.
 	LeaseUntil time.Time `json:"lease_until,omitzero"`
 	EndedAt    time.Time `json:"ended_at,omitzero"`   // of a dead or done message
 	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero if it does not expire
@@ -64,7 +64,7 @@ type Entry struct {
 	Slot      int    `json:"slot,omitempty"`
 	LastError string `json:"last_error,omitempty"`
 	// Cause and Fingerprint are for a dead message. Fingerprint identifies the group of its error, in hexadecimal digits: errors that
-	// differ only in numbers, identifiers or quoted parts have the same. It is empty if no error ended the message.
+	// differ only in numbers, identifiers or quoted parts have the same fingerprint. It is empty if no error ended the message.
 	Cause       chanq.Cause `json:"cause,omitzero"`
 	Fingerprint string      `json:"fingerprint,omitempty"`
 	// Headers and Body are nil in a List without Bodies. Size is that of the stored body, in bytes, also without Bodies.
@@ -102,7 +102,7 @@ func (e Entry) MarshalJSON() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// UnmarshalJSON returns an error: the JSON of an Entry is for display, and has less than the Entry.
+// UnmarshalJSON returns an error: the JSON of an Entry is for display and is incomplete.
 func (e *Entry) UnmarshalJSON([]byte) error {
 	return errors.New("chanq: the JSON of an Entry lacks some of its fields: decode it into a type of your own")
 }
@@ -123,7 +123,7 @@ func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
 	}
 	found := list[0]
 	for _, e := range list[1:] {
-		// An ID that was sent again after its end may have ended twice.
+		// An ID that was sent again after its end may have ended entries of both sends.
 		if e.State == found.State && e.EndedAt.After(found.EndedAt) {
 			found = e
 		}
@@ -164,7 +164,7 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 	})
 }
 
-// headersOf returns nil for headers that cannot be read: they may be why a message is dead.
+// headersOf returns nil for unreadable headers, which may be the reason why a message is dead.
 func headersOf(text []byte) (headers map[string]string) {
 	if len(text) > 0 && chanq.JSON.Decode(text, &headers) != nil {
 		return nil

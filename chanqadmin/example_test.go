@@ -16,7 +16,7 @@ func check(err error) {
 	}
 }
 
-// Dead messages are looked at, and redriven or purged.
+// Dead messages are inspected, and then redriven or purged.
 func ExampleQueue_Redrive() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")

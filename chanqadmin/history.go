@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Sample is what happened to a queue in one period.
+// Sample describes the activity of a queue in one period.
 type Sample struct {
 	At   time.Time     // when it begins, by the database's clock
-	Step time.Duration // how long it is
+	Step time.Duration // its length
 
-	// Counted: a program has counted the messages in the period. The counts are the greatest that were found, each bounded as in
-	// Stats, and OldestReady the longest.
+	// Counted: a program has counted the messages in the period. The counts are the maxima of the period, each bounded as in Stats.
+	// OldestReady is also the maximum.
 	Counted                        bool
 	Ready, Scheduled, Leased, Dead int
 	OldestReady                    time.Duration
 
-	// The sums of what programs did with the queue through chanq. They leave out what other programs insert, and what a program did
-	// whose producer or consumer lived for less than 10 s, or that ended less than 10 s after Queue.Send or SendTx.
+	// Sums of the operations of programs on the queue through chanq. They omit inserts by other programs. They also omit operations of
+	// a program whose producer or consumer existed for less than 10 s, or that ended less than 10 s after Queue.Send or SendTx.
 	//
-	// In transactions of InTx, SendTx and AckTx count after the commit. In others SendTx counts at the call, since only the caller
-	// learns of the commit: Sent also includes messages of transactions that were rolled back. AckTx counts once its consumer has
-	// found that the message is gone.
+	// In transactions of InTx, SendTx and AckTx count after the commit. In other transactions SendTx counts at the call, since only
+	// the caller knows of the commit, so Sent also includes messages of transactions that were rolled back. AckTx counts once its
+	// consumer has found that the message no longer exists.
 	Sent                int64 // messages that were stored, without duplicates
 	Acked, Nacked, Died int64 // settles; Died: dead-lettered
 	Delivered           int64 // claims of messages
@@ -39,17 +39,17 @@ func (s Sample) MeanWait() time.Duration {
 	return s.Waited / time.Duration(s.Delivered)
 }
 
-// The steps of History, and for how long samples of each are kept: 5,760 rows a queue at most.
+// The steps of History, and how long the samples of each step are kept: at most 5,760 rows per queue.
 const (
 	StepFine   = 10 * time.Second // kept for two hours
 	StepMinute = time.Minute      // kept for two days
 	StepHour   = time.Hour        // kept for ninety days
 )
 
-// History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine,
-// StepMinute or StepHour; each has its own samples, and the last one still grows. For a period in which no program recorded anything
-// there is no sample, although there may have been messages. If the table of samples, which Migrate makes, is missing, History
-// returns ErrNoSchema.
+// History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine, StepMinute
+// or StepHour; each has its own samples, and the last sample still grows. There is no sample for a period in which no program recorded
+// anything, although there may have been messages. If the table of samples, which Migrate creates, is missing, History returns
+// ErrNoSchema.
 //
 // It reads only what it returns, and takes no locks that block other statements.
 func (q *Queue) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// The page of limits has these numbers as they are written here.
+// The page of limits contains these numbers in this form.
 func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 	text, err := os.ReadFile("../docs/limits.md")
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ type List struct {
 	After PageToken
 	// Limit is the most messages of a page. Default: 100. Range: 1 to 1,000 (MostListed).
 	Limit int
-	// Bodies says whether the messages have their headers and bodies. Default: false.
+	// Bodies includes the headers and bodies of the messages. Default: false.
 	Bodies bool
 }
 
@@ -34,28 +34,28 @@ type Page struct {
 	Next    PageToken // where the next page begins; "" for the last page
 }
 
-// PageToken is where a page begins, as text that is safe in a URL.
+// PageToken encodes where a page begins, as text that is safe in a URL.
 type PageToken string
 
 const (
-	// mostLooked is how many messages one List without bodies reads.
+	// mostLooked is the most messages that one List without bodies reads.
 	mostLooked = 10_000
-	// On an ordered queue it is mostLookedBySeq in all slots together, and in each at least leastLooked: each message may be in another
-	// page of the table.
+	// On an ordered queue List reads mostLookedBySeq messages in all slots together, and at least leastLooked in each, because each
+	// message may be in a different page of the table.
 	mostLookedBySeq = 3_200
 	leastLooked     = 50
 )
 
 // List returns messages of a selection, one page per call, without claiming them: live messages in the order of claims, dead and done
-// messages latest first. Select.IDs must be nil: Get returns a message by its ID.
+// messages from the latest. Select.IDs must be nil: Get returns a message by its ID.
 //
-// It reads at most about 10,000 messages; on an ordered queue 50 of each slot or, with few slots, 3,200 in all. Among many ready
-// messages it may therefore return fewer leased ones than Limit, or none, although there are more, and also with a Cause, a Type or a
-// Key. Only an empty Page.Next says that there are none. A change of a rare Cause reads less: see Purge.
+// It reads at most about 10,000 messages; on an ordered queue 50 of each slot or, with few slots, 3,200 in all. Therefore it may return
+// fewer leased messages than Limit, or none, if there are many ready ones, although there are more. The same holds with a Cause, a Type
+// or a Key. Only an empty Page.Next means that there are no more. A change of a rare Cause reads less: see Purge.
 //
-// A page begins at a place in the order, whether the last message of the previous page still exists or not: a later page costs the
-// same as the first. Messages that come, go, or change their state or due time between two pages may be missed. A message that stays
-// in its place is returned once, unless SQL Server has it locked at the moment.
+// A page begins at a position in the order, even if the last message of the previous page no longer exists, so a later page costs the
+// same as the first. Messages that are added, removed, or change their state or due time between two pages may be missed. Any other
+// message is returned once, unless SQL Server has it locked at that moment.
 //
 // List costs one round trip, for live messages of an ordered queue two, and up to eleven if the messages are scattered among others.
 // With Bodies there is one more per 400 messages of the page on SQL Server, per 1,000 elsewhere, unless only State and Before select
@@ -79,7 +79,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	}
 	if !s.Before.IsZero() {
 		if bound := (sqlbatch.Place{At: max(0, s.Before.UnixMilli())}); after == nil || after.At > bound.At {
-			after = &bound // after all that ended then or later: the latest are first, and no ID is smaller
+			after = &bound // after all messages that ended then or later: the latest are first, and no ID is smaller
 		}
 	}
 	var found []Entry
@@ -91,7 +91,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 			last := q.placeOf(&found[len(found)-1])
 			end = &last
 		}
-		l.Bodies = false // the entries have them
+		l.Bodies = false // the entries already contain them
 	case s.State.live() && q.ordered():
 		found, end, err = q.lookBySeq(ctx, s, l, after)
 	default:
@@ -109,7 +109,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	return Page{found, tokenOf(s.State, *end)}, nil
 }
 
-// fill reads headers and bodies. It leaves out messages that have ended meanwhile or are locked.
+// fill reads headers and bodies. It omits messages that have ended meanwhile or are locked.
 func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry, err error) {
 	for chunk := range slices.Chunk(list, q.dialect.Traits().FindIDs) {
 		ids := make([]chanq.ID, len(chunk))
@@ -140,7 +140,7 @@ func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry
 	return filled, nil
 }
 
-// look returns the messages of a page, and the place of the last one read; nil at the end of the queue.
+// look returns the messages of a page, and the place of the last message read, or nil at the end of the queue.
 func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
 	for rows, looked := l.Limit, 0; looked < mostLooked; rows = MostListed {
 		page, err := q.outlines(ctx, s.State, rows, after)
@@ -192,7 +192,7 @@ func (q *Queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Pl
 	return q.entries(ctx, "list", q.sql.Browse(sqlbatch.State(s), n, after), withSizes)
 }
 
-// reach returns the seq at which a step ends that begins after a seq and reads some rows of each slot.
+// reach returns the seq at which a step ends that begins after a given seq and reads a number of rows of each slot.
 func (q *Queue) reach(ctx context.Context, op string, after int64, rows int) (upto int64, err error) {
 	err = q.once(ctx, q.sql.Reach(after, rows), func(rows *sql.Rows) error { return rows.Scan(&upto) })
 	return upto, q.fail(op, err)
@@ -210,7 +210,7 @@ func (q *Queue) placeOf(e *Entry) sqlbatch.Place {
 	return p
 }
 
-// After returns the token of the page that begins behind an entry of List or Get, in the order of its state.
+// After returns the token of the page that begins after an entry of List or Get, in the order of its state.
 func (q *Queue) After(e Entry) PageToken { return tokenOf(e.State, q.placeOf(&e)) }
 
 func tokenOf(s State, p sqlbatch.Place) PageToken {

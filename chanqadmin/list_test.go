@@ -18,7 +18,7 @@ import (
 func listAll(t *testing.T, q *chanqadmin.Queue, s chanqadmin.State, bodies bool) (ids []chanq.ID) {
 	t.Helper()
 	for page := (chanqadmin.Page{}); ; {
-		require.Less(t, len(ids), 100, "it has no end")
+		require.Less(t, len(ids), 100, "the list does not end")
 		var err error
 		page, err = q.List(t.Context(), chanqadmin.Select{State: s}, chanqadmin.List{After: page.Next, Limit: 2, Bodies: bodies})
 		require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestAListPagesThroughAStateAmongOthers(t *testing.T) {
 	}
 }
 
-// filled is a queue with twelve messages of as many keys.
+// filled creates a queue with twelve messages, each with its own key.
 func filled(t *testing.T, cfg chanq.Config) *chanq.Queue[string] {
 	t.Helper()
 	db, err := embedded.Open(":memory:")
@@ -93,7 +93,7 @@ func TestAListRefusesWhatIsNoPageToken(t *testing.T) {
 	}
 }
 
-// Another program may store a body as TEXT in SQLite. Its size is that of its bytes, not that of the characters before the first NUL.
+// Another program may store a body as TEXT in SQLite. Its size is counted in bytes, not in characters before the first NUL.
 func TestTheSizeOfABodyThatIsTextIsThatOfItsBytes(t *testing.T) {
 	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
 		q := w.Queue("mail", chanq.Config{})

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// Pages of names are found by binary search, so they are in the order of their bytes, whatever order the database's collation has.
+// Pages of names are found by binary search, so names are sorted by their bytes, whatever the collation of the database.
 func TestNamesOfQueuesAreInTheOrderOfTheirBytes(t *testing.T) {
 	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
 		w.Queue("orders", chanq.Config{})

@@ -62,7 +62,7 @@ func TestAQueueOfANewerSchemaIsNeitherOpenedNorDropped(t *testing.T) {
 		require.NoError(t, chanqadmin.Drop(w.Soon(), w.DB, "orders", chanq.Config{}))
 		require.ErrorIs(t, q.Configure(w.Soon(), chanq.Spec{MaxAttempts: 5}), chanq.ErrNoSchema)
 		_, err = chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
-		require.ErrorIs(t, err, chanq.ErrNoSchema, "it is not made again")
+		require.ErrorIs(t, err, chanq.ErrNoSchema, "it is not created again")
 	})
 }
 

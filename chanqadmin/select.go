@@ -13,7 +13,7 @@ import (
 )
 
 // Select selects the messages of State that match every other field that is set. Each call runs in steps that read a bounded part of
-// an index. It refuses a Select for which there is no such index, before it changes anything.
+// an index. A call refuses a Select for which there is no such index, before it changes anything.
 type Select struct {
 	State State
 	// IDs selects these messages; an empty slice that is not nil selects none. Only State may be set with it.
@@ -22,15 +22,15 @@ type Select struct {
 	// never changes all messages. List ignores it.
 	All bool
 
-	// Cause selects dead messages of a cause, and Fingerprint those of one of its groups: see Queue.Causes. For one kind of error of a
-	// cause use Group.Select. Fingerprint is 16 hexadecimal digits, or NoFingerprint, and needs Cause.
+	// Cause selects dead messages of a cause, and Fingerprint the messages of one of its groups: see Queue.Causes. To select one kind
+	// of error use Group.Select. Fingerprint is 16 hexadecimal digits, or NoFingerprint, and needs Cause.
 	Cause       chanq.Cause
 	Fingerprint string
 	// Before selects dead and done messages that ended before this time, by the database's clock.
 	Before time.Time
 
-	// Type and Key select messages by Message.Type and, on an ordered queue, by Message.Key. No index has them: they are compared for
-	// each message that the fields above select, 1,000 messages at a time. Only List and changes of dead messages support them.
+	// Type and Key select messages by Message.Type and, on an ordered queue, by Message.Key. They are not indexed: they are compared
+	// for each message that the fields above select, 1,000 messages at a time. Only List and changes of dead messages support them.
 	Type string
 	Key  string
 }
@@ -96,7 +96,7 @@ func (q *Queue) checkChange(s *Select) error {
 	return nil
 }
 
-// compared returns a field that no index has, and its value; "" if none is set.
+// compared returns a field that is not indexed, and its value, or "" if none is set.
 func (s *Select) compared() (field, value string) {
 	switch {
 	case s.Type != "":
@@ -107,12 +107,12 @@ func (s *Select) compared() (field, value string) {
 	return "", ""
 }
 
-// filtered reports that the Select may leave out messages of its state.
+// filtered reports whether the Select may exclude messages of its state.
 func (s *Select) filtered() bool {
 	return s.Cause != 0 || s.Fingerprint != "" || !s.Before.IsZero() || s.Type != "" || s.Key != ""
 }
 
-// walked reports that the messages are found by walks.
+// walked reports whether walks find the messages.
 func (s *Select) walked() bool { return s.Cause != 0 || s.Type != "" || s.Key != "" }
 
 // has reports whether the Select selects a message.
@@ -120,7 +120,7 @@ func (s *Select) has(e *Entry) bool {
 	return e.State == s.State && (s.Cause == 0 || s.Cause == e.Cause) && (s.Fingerprint == "" || s.Fingerprint == fingerprintOf(e)) && s.like(e.Type, e.Key)
 }
 
-// like compares the fields that no index has.
+// like compares the fields that are not indexed.
 func (s *Select) like(kind, key string) bool {
 	return (s.Type == "" || s.Type == kind) && (s.Key == "" || s.Key == key)
 }
@@ -134,11 +134,11 @@ func fingerprintOf(e *Entry) string {
 
 // group returns the group of a Select with a Fingerprint.
 func (s *Select) group() sqlbatch.Group {
-	fingerprint, _ := strconv.ParseUint(s.Fingerprint, 16, 64) // 0 of NoFingerprint
+	fingerprint, _ := strconv.ParseUint(s.Fingerprint, 16, 64) // 0 for NoFingerprint
 	return sqlbatch.Group{Cause: s.Cause, Fingerprint: int64(fingerprint)}
 }
 
-// eachGroup calls do for each group of a Select, or with nil if it has no Cause.
+// eachGroup calls do for each group of a Select, or once with nil if it has no Cause.
 func (q *Queue) eachGroup(ctx context.Context, op string, s *Select, do func(*sqlbatch.Group) error) error {
 	group := s.group()
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Pause stops the claims of this queue in all processes, each with its next poll. Leases may be settled, consumers deliver what they
-// have buffered, and sends continue. Change.Actor and Reason are stored for other operators: see Paused. Limit, PerSecond and DryRun
-// must be zero. It costs one round trip.
+// Pause stops the claims of this queue in all processes, in each with its next poll. Leases may still be settled, consumers deliver
+// their buffered leases, and sends continue. Change.Actor and Reason are stored for other operators: see Paused. Limit, PerSecond
+// and DryRun must be zero. It costs one round trip.
 func (q *Queue) Pause(ctx context.Context, c Change) error {
 	err := c.check()
 	if c.Limit != 0 || c.PerSecond != 0 || c.DryRun {

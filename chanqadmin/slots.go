@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// SlotStats has the counts of one slot of an ordered queue. They show a slot that is behind, and the key that causes it.
+// SlotStats has the counts of one slot of an ordered queue. They identify a slot with a backlog, and the key that causes it.
 type SlotStats struct {
 	Slot int `json:"slot"`
 	// Owner is the name of the consumer that owns the slot, as in Queue.Consumers; "" if none does.
 	Owner string `json:"owner,omitempty"`
 	// Messages counts the ready, scheduled and leased messages. SlotStatsLimit means that many or more. The fields below describe the
-	// counted messages: the first in the order of their sends.
+	// counted messages, which are the first in the order of their sends.
 	Messages int `json:"messages"`
-	// Waiting counts those that cannot be delivered now: leased messages, and messages that wait for their next attempt.
+	// Waiting counts the messages that cannot be delivered now: leased messages, and messages that wait for their next attempt.
 	Waiting int `json:"waiting"`
 	// Oldest is the age of the oldest of them.
 	Oldest time.Duration `json:"oldest_ns"`

@@ -9,11 +9,11 @@ import (
 
 // Stats has the counts of a queue.
 type Stats struct {
-	// Counts of messages by state. Each is exact below Limit; Limit means that many or more, so that a deep queue costs no more than
+	// Counts of messages by state. Each is exact below Limit. Limit means that many or more, so that a deep queue costs no more than
 	// a short one. To separate ready from leased messages, Stats reads the first due messages of each priority, at least twice Limit.
-	// If more than these are leased, ready messages behind them may not be counted, and vice versa. On an ordered queue it looks for
-	// scheduled messages, leased messages and the oldest among the first Limit/Spec.Slots of each slot (SQLite: the first 2*Limit in
-	// the order of their sends): there may be more behind them.
+	// If more than these are leased, ready messages behind them might not be counted, and vice versa. On an ordered queue it searches
+	// for scheduled messages, leased messages and the oldest among the first Limit/Spec.Slots of each slot (SQLite: the first 2*Limit
+	// in the order of their sends): there might be more behind them.
 	Ready     int `json:"ready"`
 	Scheduled int `json:"scheduled"`
 	Leased    int `json:"leased"`
@@ -28,7 +28,7 @@ type Stats struct {
 // StatsLimit is the upper bound of the counts of Stats.
 const StatsLimit = 10_000
 
-// Stats counts the messages of the queue, up to 10,000 of each state, in one round trip that reads at most a few times as many
+// Stats counts the messages of the queue, up to 10,000 of each state, in one round trip that reads at most a small multiple of these
 // entries. It takes no locks that block other statements. To decide whether the queue is drained, call Empty.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	var c table.Counts

@@ -8,8 +8,8 @@
 //	http.Handle("/livez", probe.Live())
 //	http.Handle("/readyz", probe.Ready())
 //
-// A probe makes no database call, apart from Watch. Otherwise the probes of many workers would load the database, and a slow database
-// would make all workers restart.
+// Except for Watch, a probe makes no database call. Otherwise the probes of many workers would load the database, and a slow database would
+// cause all workers to restart.
 package chanqprobe
 
 import (
@@ -35,11 +35,12 @@ type Consumer interface {
 
 // Probe records the health of a program's producers and consumers. It is safe for concurrent use.
 type Probe struct {
-	// Log gets the error that has ended a consumer, once, when a probe finds it, and the first of several errors of Watch in a row. The response does not contain it, because errors of
-	// databases name hosts and users. Set Log before the first probe. Default: slog.Default().
+	// Log receives the error that ended a consumer, once, when a probe finds it, and the first of several consecutive errors of Watch.
+	// Responses do not contain errors, because database errors name hosts and users. Set Log before the first probe. Default:
+	// slog.Default().
 	Log *slog.Logger
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	consumers map[string]Consumer
 	logged    map[string]bool         // consumers whose end is in the log
 	shards    map[string]int          // of queues over several databases
@@ -50,7 +51,7 @@ type Probe struct {
 // part of a queue: its producers or its consumers.
 type part struct{ queue, name string }
 
-// cannotWork reports that all shards of a queue are unavailable; mu is held.
+// cannotWork reports whether all shards of a queue are unavailable; mu is held.
 func (p *Probe) cannotWork(at part) bool { return len(p.away[at]) >= max(p.shards[at.queue], 1) }
 
 // New returns a Probe without consumers, which is alive and ready.
@@ -58,8 +59,8 @@ func New() *Probe {
 	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}, unready: map[string]string{}}
 }
 
-// Hooks returns the hooks for Config.Hooks, which report outages to the Probe. An outage ends at the latest with the producer or
-// consumer that has it. Join them with others by chanq.JoinHooks.
+// Hooks returns the hooks for Config.Hooks, which report outages to the Probe. An outage ends at the latest with its producer or consumer.
+// Join them with other hooks by chanq.JoinHooks.
 func (p *Probe) Hooks() chanq.Hooks {
 	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		p.mu.Lock()
@@ -96,10 +97,9 @@ func (p *Probe) Shards(queue string, shards int) {
 	p.shards[queue] = shards
 }
 
-// Watch checks a database until ctx ends. It is for a program that only sends in transactions, and so has no producer or
-// consumer that would report an outage. It pings db every 10 s, for at most 5 s, and starts one goroutine, which ends with
-// ctx. A ping needs a connection of db: if all are in use for 5 s (SetMaxOpenConns), the program is not ready either, and the
-// answer says so.
+// Watch checks a database until ctx ends. It is for a program that only sends in transactions, and therefore has no producer or consumer
+// that would report an outage. It pings db every 10 s, for at most 5 s, and starts one goroutine, which ends with ctx. A ping needs a
+// connection of db: if all are in use for 5 s (SetMaxOpenConns), the program is not ready either, and the response gives that reason.
 func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 	go func() {
 		for ticker := time.NewTicker(watchEvery); ; {
@@ -128,7 +128,7 @@ func (p *Probe) Watch(ctx context.Context, name string, db *sql.DB) {
 
 const watchEvery = 10 * time.Second
 
-// whyUnready is why a ping failed.
+// whyUnready returns why a ping failed.
 func whyUnready(s sql.DBStats, err error) string {
 	if errors.Is(err, context.DeadlineExceeded) && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
 		return fmt.Sprintf("all %d connections of its *sql.DB were in use for %v: raise SetMaxOpenConns, or hold connections for less time", s.InUse, watchEvery/2)
@@ -136,8 +136,8 @@ func whyUnready(s sql.DBStats, err error) string {
 	return "the database does not answer"
 }
 
-// Live answers 200, or 500 if a consumer has ended with a permanent error (Consumer.Err), for example because a table or a permission is
-// missing. It stays 200 during an outage, after which consumers continue by themselves, and after a Stop.
+// Live responds with 200, or 500 if a consumer has ended with a permanent error (Consumer.Err), for example because a table or a permission
+// is missing. It stays 200 during an outage, after which consumers continue on their own, and after a Stop.
 func (p *Probe) Live() http.Handler {
 	return p.answer(http.StatusInternalServerError, func(report func(string, ...any)) {
 		for name, c := range p.consumers {
@@ -155,7 +155,7 @@ func (p *Probe) log() *slog.Logger {
 	return p.Log
 }
 
-// why is an error in a sentence without names of hosts and users. mu is held.
+// why returns an error as a sentence without names of hosts and users. mu is held.
 func (p *Probe) why(name string, err error) string {
 	if !p.logged[name] {
 		p.logged[name] = true
@@ -170,9 +170,9 @@ func (p *Probe) why(name string, err error) string {
 	return "the database refuses a statement that it needs: the program's log contains the error"
 }
 
-// Ready answers 200, or 503 while a consumer is stopping or has ended, or while the database does not answer a producer or consumer
-// whose queue has Hooks, or a ping of Watch. A rollout therefore waits for workers that can work. See Shards for a queue over several
-// databases.
+// Ready responds with 200, or 503 while a consumer is stopping or has ended, or while the database does not answer a producer or consumer
+// whose queue has Hooks, or a ping of Watch. A rollout therefore waits for workers that can process messages. See Shards for a queue over
+// several databases.
 func (p *Probe) Ready() http.Handler {
 	return p.answer(http.StatusServiceUnavailable, func(report func(string, ...any)) {
 		for name, c := range p.consumers {
@@ -194,7 +194,7 @@ func (p *Probe) Ready() http.Handler {
 	})
 }
 
-// answer serves what look reports, a line each, with a status, or 200 if it reports nothing.
+// answer serves the reports of look, one line each, with a status, or 200 if there are none.
 func (p *Probe) answer(status int, look func(report func(string, ...any))) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var lines []string

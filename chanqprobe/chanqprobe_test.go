@@ -108,7 +108,7 @@ func TestAConsumerThatEndedWithAnErrorIsNotAlive(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "chanq migrate breaks"), "whole, once, in the log: %s", log.String())
 }
 
-// ended is a consumer that has.
+// ended is a consumer that has ended.
 type ended struct{ err error }
 
 func (e ended) Done() <-chan struct{} { return nil }
@@ -127,14 +127,14 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "user shop at 10.1.2.3 may not"))
 }
 
-// A consumer that is stopped in an outage, and one that takes its place, leave the program ready.
+// If a consumer is stopped during an outage and replaced, the program is ready.
 func TestAnOutageEndsWithItsConsumer(t *testing.T) { testdb.Run(t, testdb.Memory, outageEnds) }
 
 func outageEnds(w *testdb.World) {
 	p := chanqprobe.New()
 	q := w.Queue("mail", chanq.Config{Hooks: p.Hooks()})
 	producer := testdb.Produce(w, q, chanq.ProducerConfig{})
-	holder, err := w.DB.BeginTx(w.Soon(), nil) // which keeps all others from writing
+	holder, err := w.DB.BeginTx(w.Soon(), nil) // blocks all other writers
 	require.NoError(w, err)
 	sent := make(chan error, 1)
 	go func() { // ends with Close
@@ -144,14 +144,15 @@ func outageEnds(w *testdb.World) {
 	w.Eventually("the program is not ready", func() bool { code, _ := get(p.Ready()); return code == 503 })
 	over, cancel := context.WithCancel(w.Context())
 	cancel()
-	_ = producer.Close(over) // the error is Send's
+	_ = producer.Close(over) // Send returns the error
 	require.Error(w, <-sent)
 	w.Eventually("the program is ready", func() bool { code, _ := get(p.Ready()); return code == 200 })
 	require.NoError(w, holder.Rollback())
-	time.Sleep(time.Minute) // for what Close has given up
+	time.Sleep(time.Minute) // for the statements that Close has given up
 }
 
-// TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsUnavailable: no producer and no consumer would notice.
+// TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsUnavailable: no producer and no consumer would detect
+// it.
 func TestAProgramThatOnlySendsInTransactionsIsReadyUnlessItsDatabaseIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &pinged{}
@@ -209,7 +210,7 @@ func TestAFullPoolIsNoOutage(t *testing.T) {
 	})
 }
 
-// pinged is a driver that answers pings, or hangs.
+// pinged is a driver whose pings succeed or hang.
 type pinged struct{ away atomic.Bool }
 
 func (c *pinged) Connect(context.Context) (driver.Conn, error) { return pingedConn{c}, nil }

@@ -27,7 +27,7 @@ type all struct {
 	cfg    chanq.Config
 	maxAge time.Duration
 
-	mu    sync.Mutex // guards what follows, and is held during the statement
+	mu    sync.Mutex // guards the fields below, and is held during the statement
 	at    time.Time
 	names []string
 	known map[string]*look
@@ -57,21 +57,21 @@ func (a *all) list(ctx context.Context) ([]*look, error) {
 	return list, nil
 }
 
-// reopenAfter is after how many times Config.MaxAge a queue is opened again, by default a minute: it might have been
-// dropped, and created again as another kind or another shard.
+// reopenAfter is the number of periods of Config.MaxAge after which a queue is opened again, by default a minute: it
+// might have been dropped, and created again as another kind or another shard.
 const reopenAfter = 12
 
-// stored is a queue as the database has it. It is opened when it is first read, and opened again after a while and after
-// a failure. Its look calls one method at a time.
+// stored is a queue in the database. It is opened when it is first read, and opened again after a while and after a
+// failure. Its look calls one method at a time.
 type stored struct {
 	all    *all
 	name   string
 	opened time.Time
 	queue  *chanqadmin.Queue // nil: to be opened
-	label  string            // the name until it was opened
+	label  string            // the name until the queue was opened
 }
 
-// Label is the name, and of a shard of several databases also its index, as in "orders/0".
+// Label returns the name, for a shard of several databases with its index, as in "orders/0".
 func (s *stored) Label() string { return s.label }
 
 func (s *stored) Stats(ctx context.Context) (stats chanqadmin.Stats, err error) {

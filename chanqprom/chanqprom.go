@@ -6,9 +6,8 @@
 //	defer metrics.Watch(admin)()
 //	http.Handle("/metrics", metrics.Handler())
 //
-// A Metrics is a prometheus.Collector for the registry of a program. Handler serves a registry that has
-// nothing else. The metrics are of two kinds. Those of what this program does come from the hooks and
-// make no database call:
+// A Metrics is a prometheus.Collector for the registry of a program. Handler serves a registry that has no other metrics. There are two
+// kinds of metrics. The metrics of this program's activity come from the hooks and make no database call:
 //
 //	chanq_sent_messages_total         counter    stored by producers and pipes, and by SendTx after the commit of InTx
 //	chanq_attempted_messages_total    counter    sent by SendTx in other transactions, committed or not
@@ -23,9 +22,8 @@
 //	chanq_housekeeping_refused        gauge      by task: 1 while the database refuses the task
 //	chanq_statement_duration_seconds  histogram  by operation: send, claim, settle
 //
-// Those of the content of queues are read from the database when metrics are collected, for the queues of Watch
-// and WatchAll. This costs two round trips per queue, at most once per Config.MaxAge. One program that does it is
-// enough:
+// The metrics of the content of queues are read from the database when metrics are collected, for the queues of Watch and WatchAll. This
+// costs two round trips per queue, at most once per Config.MaxAge. One program that does this is enough:
 //
 //	chanq_messages                    gauge      by state: ready, scheduled, leased, dead, done; up to 10,000
 //	chanq_oldest_ready_seconds        gauge      for how long the oldest ready message has been due
@@ -33,16 +31,14 @@
 //	chanq_consumers                   gauge      consumers, of all programs
 //	chanq_up                          gauge      1, or 0 if the queue could not be read; then the others are missing
 //
-// All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each
-// shard of a queue over several databases, for example "orders/east": give Watch what
-// chanqshards.Queue.Admin returns for each. If WatchAll cannot read the list of queues, chanq_up is 0 with
-// queue "". Config.Log gets the error, once per change. The metrics do not contain it, because errors of databases
-// contain names of hosts and users.
+// All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each shard of a queue over several
+// databases, for example "orders/east": pass to Watch the result of chanqshards.Queue.Admin for each shard. If WatchAll cannot read the
+// list of queues, chanq_up is 0 with queue "". Config.Log receives the error, once per change. The metrics do not contain it, because
+// database errors contain names of hosts and users.
 //
-// A database that is unavailable never makes a collection fail, and neither do two queues with the same label: the
-// figures are those of the queue that was watched first and answers. For several databases whose queues have the
-// same names use one Metrics per database, with labels that distinguish them (prometheus.WrapRegistererWith). The
-// package otelchanq has the same figures for OpenTelemetry.
+// Neither an unavailable database nor two queues with the same label make a collection fail: the figures are those of the first watched
+// queue that answers. For several databases whose queues have the same names use one Metrics per database, with labels that distinguish
+// them (prometheus.WrapRegistererWith). Package otelchanq exports the same figures to OpenTelemetry.
 package chanqprom
 
 import (
@@ -58,14 +54,14 @@ import (
 
 // Config configures a Metrics. The zero value suits most programs.
 type Config struct {
-	// MaxAge is the age up to which collections share what was read of a watched queue. Default: 5 s.
+	// MaxAge is the age up to which collections share the values read for a watched queue. Default: 5 s.
 	MaxAge time.Duration
-	// Timeout is how long a collection waits for the database. Keep it below the timeout of the scrape, by default
-	// 10 s. Default: 5 s. A lower value than 1 ms is 1 ms.
+	// Timeout is how long a collection waits for the database. Keep it below the timeout of the scrape, by default 10 s. Default: 5 s. A
+	// value below 1 ms counts as 1 ms.
 	Timeout time.Duration
 	// Buckets are those of chanq_statement_duration_seconds, in seconds. Default: from 1 ms to 30 s.
 	Buckets []float64
-	// Log gets the errors of reads of watched queues, once per change. Default: slog.Default().
+	// Log receives the errors of reads of watched queues, once per change. Default: slog.Default().
 	Log *slog.Logger
 }
 
@@ -81,11 +77,11 @@ type Metrics struct {
 	hooked             atomic.Bool // Hooks was called
 	sending, consuming sync.Map    // queues whose counters have begun
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	refusals map[task]int
 	watched  map[int]watch
 	next     int             // number of the next watch
-	unseen   map[string]bool // queues that cannot be read, which is in the log
+	unseen   map[string]bool // queues that cannot be read, which was logged
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -131,7 +127,7 @@ func New(cfg Config) *Metrics {
 	}
 }
 
-// own are the collectors of what this program does.
+// own returns the collectors of this program's activity.
 func (m *Metrics) own() []prometheus.Collector {
 	return []prometheus.Collector{m.sent, m.attempted, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took}
 }
@@ -146,10 +142,10 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It reads the watched queues concurrently, except for those that were read
-// within Config.MaxAge, and takes at most Config.Timeout for it.
+// Collect implements prometheus.Collector. It reads the watched queues concurrently, except for those that were read within Config.MaxAge,
+// in at most Config.Timeout.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	m.collectWatched(ch) // first: counters may begin with it
+	m.collectWatched(ch) // first, because counters may begin with it
 	for _, c := range m.own() {
 		c.Collect(ch)
 	}
@@ -158,6 +154,6 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 // Handler serves these metrics, and no others, in the format that the client requests.
 func (m *Metrics) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m) // the only one
+	registry.MustRegister(m) // the only collector
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(m.cfg.Log.Handler(), slog.LevelWarn)})
 }

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scrape is what Prometheus reads, by lines, without comments.
+// scrape returns the lines that Prometheus reads, without comments.
 func scrape(t *testing.T, m *chanqprom.Metrics) map[string]string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -133,7 +133,7 @@ func TestAllQueuesAreMeasuredIncludingLaterOnes(t *testing.T) {
 	seen := scrape(t, m)
 	require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
 	require.Equal(t, "1", seen[`chanq_up{queue="payments"}`])
-	for _, name := range []string{"'No such Name'", "CAST(x'ff' AS TEXT)"} { // which another program has written
+	for _, name := range []string{"'No such Name'", "CAST(x'ff' AS TEXT)"} { // written by another program
 		_, err := db.Exec("UPDATE chanq__queues SET name = " + name + " WHERE name = 'mail'")
 		require.NoError(t, err)
 		seen = scrape(t, m)
@@ -146,7 +146,7 @@ func TestAllQueuesAreMeasuredIncludingLaterOnes(t *testing.T) {
 	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0"}, scrape(t, m), "the database does not answer")
 }
 
-// slow is a queue whose database answers when it likes to.
+// slow is a queue whose database responds slowly.
 type slow struct {
 	looks   atomic.Int64
 	hanging atomic.Bool
@@ -230,7 +230,7 @@ func TestShardsAreDistinguished(t *testing.T) {
 		stop()
 	}
 
-	// Each by itself, in a program that has none of the queue's.
+	// Each event alone, in a program without other events of the queue.
 	each := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	defer each.WatchAll(shards[q.ShardOf(message)].DB, chanq.Config{})()
 	require.Equal(t, "1", scrape(t, each)[`chanq_up{queue="mail/`+strconv.Itoa(q.ShardOf(message))+`"}`])

@@ -14,14 +14,14 @@ type task struct{ queue, name string }
 // outcomes of a settle, as a label.
 var outcomes = []string{"acked", "nacked", "released", "dead"}
 
-// Hooks returns hooks that count what producers and consumers do. Combine them with others by chanq.JoinHooks.
-// Prometheus does not count the first value of a series as an increase, so counters begin at 0: those of producers
-// with the first Sent, those of consumers with the first claim. Counters of failures of a queue that this Metrics also
-// watches (Watch) begin when the queue is first read.
+// Hooks returns hooks that count the operations of producers and consumers. Combine them with other hooks by
+// chanq.JoinHooks. Prometheus does not count the first value of a series as an increase, so counters begin at 0: those
+// of producers with the first Sent, those of consumers with the first claim. Counters of failures of a queue that this
+// Metrics also watches (Watch) begin when the queue is first read.
 func (m *Metrics) Hooks() chanq.Hooks {
 	m.hooked.Store(true)
 	took := func(queue, operation string, d time.Duration) {
-		if d == 0 { // the statement was the caller's
+		if d == 0 { // the caller ran the statement
 			return
 		}
 		m.took.WithLabelValues(queue, operation).Observe(d.Seconds())
@@ -84,7 +84,7 @@ func (m *Metrics) housekeeping(e chanq.HousekeepingEvent) {
 	m.refused.WithLabelValues(e.Queue, e.Task).Set(refused)
 }
 
-// beginSending makes the counters of producers begin at 0.
+// beginSending starts the counters of producers at 0.
 func (m *Metrics) beginSending(queue string) {
 	if _, begun := m.sending.LoadOrStore(queue, true); begun {
 		return
@@ -95,7 +95,7 @@ func (m *Metrics) beginSending(queue string) {
 	m.isolated.WithLabelValues(queue, "producer")
 }
 
-// beginConsuming makes the counters of consumers begin at 0.
+// beginConsuming starts the counters of consumers at 0.
 func (m *Metrics) beginConsuming(queue string) {
 	if _, begun := m.consuming.LoadOrStore(queue, true); begun {
 		return
@@ -107,8 +107,8 @@ func (m *Metrics) beginConsuming(queue string) {
 	m.beginFailing(queue)
 }
 
-// beginFailing makes the counters of failures begin at 0. It leaves out delivered and settled messages: in a program
-// without a consumer they would stay at 0, as those of a consumer whose handlers are stuck.
+// beginFailing starts the counters of failures at 0. It omits delivered and settled messages: in a program without a
+// consumer those counters would stay at 0, as if handlers were stuck.
 func (m *Metrics) beginFailing(queue string) {
 	begin(queue, m.lost, m.failed)
 	m.outages.WithLabelValues(queue, "consumer")

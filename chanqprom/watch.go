@@ -33,7 +33,7 @@ type watch interface {
 }
 
 // Watch reads a queue whenever metrics are collected, until stop is called. Call stop before the *sql.DB of the queue is
-// closed. The label of q is to be that of the queue's producers and consumers. A queue that is watched twice in one
+// closed. The label of q must be that of the queue's producers and consumers. A queue that is watched twice in one
 // Metrics has one set of series. If Hooks was called, the counters of failures of the queue's consumers begin at 0 with
 // the first read.
 func (m *Metrics) Watch(q Source) (stop func()) {
@@ -58,12 +58,12 @@ func (m *Metrics) add(w watch) (stop func()) {
 	}
 }
 
-// look is what was last read of a queue, and when.
+// look has the last values read for a queue, and when they were read.
 type look struct {
 	source Source
-	here   bool // it is of Watch, and not of WatchAll
+	here   bool // it belongs to Watch, and not to WatchAll
 
-	mu        sync.Mutex // guards what follows, and is held during the statements
+	mu        sync.Mutex // guards the fields below, and is held during the statements
 	at        time.Time
 	stats     chanqadmin.Stats
 	err       error
@@ -79,7 +79,7 @@ type seen struct {
 	here      bool
 }
 
-// collect reads the queue, unless that was done within maxAge, and returns what is known.
+// collect reads the queue, unless it was read within maxAge, and returns the known state.
 func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	m.mu.Unlock()
 	found := make([][]seen, len(watched))
 	var lookers sync.WaitGroup
-	for i, w := range watched { // concurrently: one that hangs delays no other
+	for i, w := range watched { // concurrently: a database that hangs delays no other
 		lookers.Go(func() { found[i] = lookAt(ctx, w, m.cfg.MaxAge) })
 	}
 	lookers.Wait()
@@ -162,10 +162,10 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	m.note(queues)
 }
 
-// readers is how many queues of one database are read concurrently: each takes a connection.
+// readers is how many queues of one database are read concurrently. Each read uses a connection.
 const readers = 4
 
-// lookAt returns what is known of the queues of a watch, in the order of its list.
+// lookAt returns the known states of the queues of a watch, in the order of its list.
 func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	looks, err := w.list(ctx)
 	if err != nil {

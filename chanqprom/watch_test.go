@@ -39,7 +39,8 @@ func admin(t *testing.T, db *sql.DB, name string) *chanqadmin.Queue {
 	return q
 }
 
-// An increase is seen between two values: a counter that begins with what it counts first hides it.
+// Prometheus computes an increase from two values: a counter that begins with its first count hides that
+// count.
 func TestCountersBeginAtZero(t *testing.T) {
 	db := opened(t, "mail")
 	m := chanqprom.New(chanqprom.Config{})
@@ -55,7 +56,8 @@ func TestCountersBeginAtZero(t *testing.T) {
 		require.NotContains(t, name, "chanq_settled", "there is no consumer here")
 	}
 
-	// Not watched here: those of consumers with the first claim, those of producers with the first send.
+	// Without Watch: counters of consumers begin with the first claim, counters of producers with the
+	// first send.
 	m = chanqprom.New(chanqprom.Config{})
 	m.Hooks().Claimed(chanq.ClaimedEvent{Queue: "mail/east", Messages: 3})
 	m.Hooks().Sent(chanq.SentEvent{Queue: "post", Messages: 3})
@@ -77,7 +79,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}
 }
 
-// A producer or consumer that is closed while its database is away is in no outage any more.
+// A producer or consumer that is closed during an outage no longer counts as being in it.
 func TestAnOutageEndsWithItsConsumer(t *testing.T) {
 	m := chanqprom.New(chanqprom.Config{})
 	h := m.Hooks()
@@ -100,7 +102,7 @@ func TestAnOutageEndsWithItsConsumer(t *testing.T) {
 	refused("1", bad)
 }
 
-// One database that is away, or several, do not hide the others; nor do queues of one name.
+// Unavailable databases do not hide others, and neither do queues with the same name.
 func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -131,7 +133,7 @@ func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	require.Contains(t, log.String(), "database is closed")
 }
 
-// hung is a queue whose database does not answer until it is let go.
+// hung is a queue whose database does not respond until it is released.
 type hung struct{ name string }
 
 func (h hung) Label() string { return h.name }
@@ -143,7 +145,7 @@ func (h hung) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) 
 	return nil, ctx.Err()
 }
 
-// ready is a queue that answers calls whose context has not ended.
+// ready is a queue that responds to calls whose context has not ended.
 type ready struct{ hung }
 
 func (ready) Stats(ctx context.Context) (chanqadmin.Stats, error) {
@@ -183,14 +185,14 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "connect to 10.1.2.3 as shop"), "whole, once: %s", log.String())
 }
 
-// A queue that cannot be opened at first is looked at again, and so is one that was dropped and made
-// again, of another kind maybe.
+// A queue that could not be opened is tried again, and so is a queue that was dropped and created again,
+// even as another kind.
 func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 	db := opened(t, "mail")
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	defer m.WatchAll(db, chanq.Config{})()
 	for _, change := range [][2]string{
-		{"UPDATE chanq__queues SET min_version = min_version + 100", "UPDATE chanq__queues SET min_version = min_version - 100"}, // it cannot be opened
+		{"UPDATE chanq__queues SET min_version = min_version + 100", "UPDATE chanq__queues SET min_version = min_version - 100"}, // such a queue cannot be opened
 		{"ALTER TABLE chanq_mail RENAME TO away", "ALTER TABLE away RENAME TO chanq_mail"},
 	} {
 		for i, up := range []string{"0", "1"} {

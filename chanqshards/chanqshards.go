@@ -1,13 +1,13 @@
-// Package chanqshards makes one queue of several databases, its shards, so that the queue stores and delivers more than one database
-// could: schemas of one Citus cluster, files, or servers, also of different engines.
+// Package chanqshards combines several databases, its shards, into one queue with a higher throughput than one database. Shards are
+// schemas of one Citus cluster, files, or servers, also of different engines.
 //
 //	shards := []chanqshards.Shard{{Name: "east", DB: east}, {Name: "west", DB: west}}
 //	err := chanqshards.Migrate(ctx, shards, "orders", chanq.Config{})
 //	orders, err := chanqshards.Open[Order](ctx, shards, "orders", chanq.Config{})
 //
 // Each shard is a queue of package chanq, with its own Producer, Consumer and sessions. This package routes messages to shards, and
-// merges the leases of all shards into one channel. Config.Label of a shard is the name of the queue and that of the shard, as in
-// "orders/east": errors, hooks and metrics identify the shard by it.
+// merges the leases of all shards into one channel. Config.Label of a shard is the name of the queue and of the shard, as in
+// "orders/east". It identifies the shard in errors, hooks and metrics.
 //
 // chanq calls the hooks Availability and Unsent on separate goroutines. For shards that it could not open, this package calls them on
 // the goroutine that opens the shard or forwards messages to it. Flush, Close and Shutdown wait for that goroutine. If it does not
@@ -37,11 +37,11 @@ import (
 
 // Shard is one of the databases of a queue: its tables are in Schema of DB.
 type Shard struct {
-	// Name is for operators: errors, hooks and metrics identify the shard by the queue's name and this one, as in "orders/east".
+	// Name is for operators: errors, hooks and metrics identify the shard by the queue's name and this name, as in "orders/east".
 	// Default: the shard's index.
 	Name string
-	// DB and Schema say where the tables are. Two shards may be two schemas of one *sql.DB. Schema replaces chanq.Config.Schema.
-	// Default: none, and the database's default schema.
+	// DB and Schema locate the tables. Two shards may be two schemas of one *sql.DB. Schema replaces chanq.Config.Schema. Default:
+	// none, and the database's default schema.
 	DB     *sql.DB
 	Schema string
 	// Notifier replaces chanq.Config.Notifier. Default: chanq.Config.Notifier.
@@ -55,14 +55,14 @@ func (s Shard) name(i int) string {
 	return s.Name
 }
 
-// config is the Config of shard i of n.
+// config returns the Config of shard i of n.
 func (s Shard) config(queue string, cfg chanq.Config, i, n int, set chanq.ID) chanq.Config {
 	if cfg.Label == "" {
 		cfg.Label = queue
 	}
 	cfg.Label += "/" + s.name(i)
 	cfg.Schema, cfg.Shard = s.Schema, chanq.ShardMark{Index: i, Count: n, Set: set}
-	if keys := cfg.MaxKeys; keys > 0 { // the shards divide it
+	if keys := cfg.MaxKeys; keys > 0 { // divided among the shards
 		if cfg.MaxKeys = keys / n; i < keys%n {
 			cfg.MaxKeys++
 		}
@@ -117,14 +117,14 @@ func (l list) config(i int, set chanq.ID) chanq.Config {
 	return l.shards[i].config(l.queue, l.cfg, i, len(l.shards), set)
 }
 
-// stored returns what the database of shard i stores of the queue.
+// stored returns the Config that the database of shard i stores for the queue.
 func (l list) stored(ctx context.Context, i int) (chanq.Config, error) {
 	return chanq.StoredConfig(ctx, l.shards[i].DB, l.queue, l.config(i, chanq.ID{}))
 }
 
-// Migrate calls chanq.Migrate for each shard of a queue, one after the other. The first shard determines the set to which all belong,
-// so several processes may call Migrate at the same time, and again after a call that failed. The number of shards and their order
-// are permanent. To change them, migrate a queue of another name and drain the old one.
+// Migrate calls chanq.Migrate for each shard of a queue in order. The first shard determines the set of all shards, so several
+// processes may call Migrate at the same time, and again after a call that failed. The number of shards and their order are
+// permanent. To change them, migrate a queue of another name and drain the old one.
 //
 // Migrate checks all shards before it changes the first. If a shard does not answer, has a queue of another kind, or belongs to
 // another list (chanq.ErrShards), nothing is changed. After an error that the check does not find, for example a missing permission,
@@ -166,7 +166,7 @@ func (l list) migratable(ctx context.Context) error {
 	}
 	err := each(len(l.shards)-1, func(i int) error { return look(i + 1) })
 	if err == nil {
-		err = look(0) // last: a process that migrates at the same time begins with it
+		err = look(0) // last, because a process that migrates at the same time begins with it
 	}
 	if err != nil {
 		return err
@@ -198,16 +198,16 @@ type Queue[T any] struct {
 // openPatience is how long Open waits for a shard that does not answer, if another one does.
 const openPatience = 5 * time.Second
 
-// Open opens a queue over several databases. The shards must be those that Migrate was given, in the same order: otherwise the error
-// is chanq.ErrShards. The guarantees of chanq.Open hold for each shard. Config.Schema and Config.Shard must be unset.
+// Open opens a queue over several databases. The shards must be those passed to Migrate, in the same order. Otherwise the error is
+// chanq.ErrShards. The guarantees of chanq.Open hold for each shard. Config.Schema and Config.Shard must be unset.
 //
 // Open contacts all shards at the same time, and waits until one answers. If a shard does not answer within 5 s, the producers and
 // consumers try to open it until it answers. If such a shard then turns out to be the wrong one, the consumer ends, and sends to the
 // shard fail.
 //
-// A message with a Key goes to the shard of that key. A message without Key and with a DedupKey goes to the shard of the DedupKey,
-// and one with only an ID given by the caller to the shard of the ID. Any other message goes to the shard with the fewest messages to
-// store. Therefore the messages of a key keep their order, and a message that is sent again is stored once.
+// A message with a Key goes to the shard of the Key, otherwise one with a DedupKey to the shard of the DedupKey, and one with only an
+// ID set by the caller to the shard of the ID. Any other message goes to the shard with the fewest messages to store. Therefore the
+// messages of a key keep their order, and a message that is sent again is stored once.
 func Open[T any](ctx context.Context, shards []Shard, queue string, cfg chanq.Config) (*Queue[T], error) {
 	l := list{shards, queue, cfg}
 	if err := l.check("open"); err != nil {
@@ -259,7 +259,7 @@ func (l list) setOf(ctx context.Context) (set chanq.ID, missing []error, err err
 			return nil
 		}
 		if errors.Is(err, chanq.ErrNoSchema) {
-			return nil // the error comes when the shard is opened
+			return nil // opening the shard will return the error
 		}
 		marks[i] = stored.Shard
 		time.AfterFunc(openPatience-time.Since(began), end) // for the shards that have not answered
@@ -289,8 +289,8 @@ func (q *Queue[T]) Admin(ctx context.Context, i int) (*chanqadmin.Queue, error) 
 }
 
 // Shard returns shard i, from 0 to Shards() - 1, as a queue of package chanq: for SendTx, which needs the database of its
-// transaction. It refuses messages that belong to another shard: see ShardOf. If the shard is not open yet, Shard tries once to open
-// it.
+// transaction. The returned queue refuses messages that belong to another shard: see ShardOf. If the shard is not open yet, Shard
+// tries once to open it.
 func (q *Queue[T]) Shard(ctx context.Context, i int) (*chanq.Queue[T], error) {
 	if i < 0 || i >= len(q.places) {
 		return nil, fmt.Errorf("chanq: shard %s: i is %d: must be from 0 to %d", q.label, i, len(q.places)-1)
@@ -346,7 +346,7 @@ func (q *Queue[T]) Wake() {
 	}
 }
 
-// each calls f with the indexes below n at the same time, and joins the errors. A panic of f reaches the caller.
+// each calls f with the indexes below n at the same time, and joins the errors. A panic of f propagates to the caller.
 func each(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var calls conc.WaitGroup

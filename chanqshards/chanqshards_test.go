@@ -90,7 +90,7 @@ func TestTheLeastLoadedShardIsChosenInTurn(t *testing.T) {
 	s.begin(1, now.Add(time.Second))
 	_, _ = s.again(now)
 	_, ok = s.again(now)
-	require.False(t, ok, "one may follow")
+	require.False(t, ok, "only one more is allowed")
 }
 
 func TestACallThatPanicsDoesSoInTheCaller(t *testing.T) {
@@ -104,7 +104,7 @@ func TestTheOriginOfALeaseIsItsShard(t *testing.T) {
 	require.True(t, strings.HasPrefix(q.places[0].cfg.Label, q.Name()))
 }
 
-// TestAMessageKeepsItsFieldsWhicheverWayItIsSent to whichever shard.
+// TestAMessageKeepsItsFieldsWhicheverWayItIsSent and whichever shard stores it.
 func TestAMessageKeepsItsFieldsWhicheverWayItIsSent(t *testing.T) {
 	q := newQueue(t, 2, chanq.Config{})
 	p, err := q.Producer(chanq.ProducerConfig{})

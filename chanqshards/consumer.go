@@ -89,7 +89,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg chanq.ConsumerConfig) (*Cons
 	return c, nil
 }
 
-// watch opens the shard, if it is not open, and ends the consumer when that of the shard ends.
+// watch opens the shard, if it is not open, and ends the consumer when the shard's consumer ends.
 func (c *Consumer[T]) watch(r *reader[T]) {
 	select {
 	case <-r.ready:
@@ -116,7 +116,7 @@ func (c *Consumer[T]) watch(r *reader[T]) {
 	c.stopNow()
 }
 
-// fail ends the consumer by a permanent error.
+// fail ends the consumer with a permanent error.
 func (c *Consumer[T]) fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -154,15 +154,15 @@ func (c *Consumer[T]) moveAll(r *reader[T]) {
 		case c.out <- l:
 			r.mover.Taken()
 		case <-c.stop.Done():
-			_ = l.Release() // an error says that the lease has ended
+			_ = l.Release() // an error means that the lease has ended
 			return
 		}
 	}
 }
 
-// C is the channel of leases, unbuffered. It is closed once: after Stop, the end of Consume's context, a permanent error (see Err) or
-// the end of a consumer with StopWhenIdle. Each shard whose leases wait is served in turn, so a shard with many messages does not
-// block the others.
+// C is the channel of leases, unbuffered. It is closed once: after Stop, the end of Consume's context, a permanent error (see Err) or the
+// end of a consumer with StopWhenIdle. Shards with waiting leases are served in turn, so a shard with many messages does not block the
+// others.
 func (c *Consumer[T]) C() <-chan *chanq.Lease[T] {
 	c.move()
 	return c.out
@@ -181,12 +181,12 @@ func (c *Consumer[T]) All() iter.Seq[*chanq.Lease[T]] {
 	}
 }
 
-// skip reports a lease that expired before a reader took it, and releases it.
+// skip reports whether a lease expired before a reader took it, and releases it.
 func skip[T any](l *chanq.Lease[T]) bool {
 	if time.Now().Before(l.Deadline()) {
 		return false
 	}
-	_ = l.Release() // an error says that the lease has ended
+	_ = l.Release() // an error means that the lease has ended
 	return true
 }
 
@@ -235,7 +235,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Durat
 	return batch, nil
 }
 
-// ending returns why no more leases will come.
+// ending returns the reason why no more leases come.
 func (c *Consumer[T]) ending() error {
 	if err := c.Err(); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (c *Consumer[T]) ending() error {
 	return &chanq.OpError{Op: "receive", Queue: c.label, Err: chanq.ErrClosed}
 }
 
-// buffered adds what the shards have buffered to a batch, without waiting.
+// buffered adds the leases that the shards have buffered to a batch, without waiting.
 func (c *Consumer[T]) buffered(batch []*chanq.Lease[T], maxBatch int) []*chanq.Lease[T] {
 	for _, r := range c.readers {
 		for more := r.isReady() && r.shard != nil; more && len(batch) < maxBatch; {
@@ -294,7 +294,7 @@ func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, f
 	})
 }
 
-// checkHandler is that of package chanq, before c.serve waits for the consumer to stop.
+// checkHandler is the function of package chanq, called before c.serve waits for the consumer to stop.
 func checkHandler(workers int, none bool) error {
 	switch {
 	case workers < 1:
@@ -305,7 +305,7 @@ func checkHandler(workers int, none bool) error {
 	return nil
 }
 
-// checkBatch is that of package chanq.
+// checkBatch is the function of package chanq.
 func checkBatch(maxBatch int, wait time.Duration) error {
 	switch {
 	case maxBatch < 1:

@@ -17,8 +17,8 @@ func check(err error) {
 	}
 }
 
-// One queue over two files, each with a writer of its own. All messages of a key are in the same file, so
-// their order holds.
+// One queue over two files, each with its own writer. All messages of a key are in the same file, so
+// their order is kept.
 func ExampleOpen() {
 	ctx := context.Background()
 	var shards []chanqshards.Shard
@@ -62,7 +62,7 @@ func ExampleOpen() {
 	// ada 2 of orders/east
 }
 
-// A transaction is in one database, and so is what it sends.
+// A transaction is in one database, so all messages that it sends are in that shard.
 func ExampleQueue_Shard() {
 	ctx := context.Background()
 	var shards []chanqshards.Shard

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThePackageStandsAboveTheRoot: of chanq it imports the root package, chanqadmin and internal/lease, and besides the standard library
-// only conc.
+// TestThePackageStandsAboveTheRoot: it imports only the root package, chanqadmin and internal/lease of chanq, and besides the standard
+// library only conc.
 func TestThePackageStandsAboveTheRoot(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)

@@ -11,10 +11,10 @@ import (
 // Pipe moves messages from one queue to another, as chanq.Pipe does: each input is replaced by its outputs in the shard of the input,
 // in one transaction. fn is called in up to workers goroutines for each shard. A shard that does not answer delays no other shard.
 //
-// Both queues must have the same number of shards, and shard i of both must be on the same *sql.DB. Otherwise to must have one shard,
-// and all shards of from must be on its *sql.DB. An output with the Key of its input belongs to the input's shard, and an output
-// without Key, DedupKey and ID stays there. If an output belongs to another shard (see Queue.ShardOf), its input is dead-lettered.
-// For such outputs use Handle and Send.
+// Both queues must have the same number of shards, and shard i of both must be on the same *sql.DB. Alternatively, to has one shard, and
+// all shards of from are on its *sql.DB. An output with the Key of its input belongs to the input's shard, and an output without Key,
+// DedupKey and ID stays there. If an output belongs to another shard (see Queue.ShardOf), its input is dead-lettered. For such outputs
+// use Handle and Send.
 //
 // Pipe ends from as Consumer.Handle does, and returns what Handle returns. If the driver does not return from opening a shard of to, Pipe
 // returns an error that wraps ErrStopped 1 s after the consumer has stopped.

@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// place is one shard of an open queue. A program can start while the database of a shard does not answer: the shard is opened when it
-// does.
+// place is one shard of an open queue. A program can start while the database of a shard does not answer: the shard is opened when the
+// database answers.
 type place[T any] struct {
 	db    *sql.DB
 	name  string // of the queue
@@ -33,16 +33,16 @@ func (p *place[T]) open(ctx context.Context) (*chanq.Queue[T], error) {
 	return p.queue.Load(), nil
 }
 
-// The pause between two attempts to open a shard doubles from minPause to maxPause. An attempt takes openPatience at most, unless its
-// driver ignores the context: leaveAfter bounds the wait for it after the end of await's context.
+// The pause between two attempts to open a shard doubles from minPause to maxPause. An attempt takes openPatience at most, unless the
+// driver ignores the context. leaveAfter bounds the wait for such an attempt after the end of await's context.
 const (
 	minPause   = 100 * time.Millisecond
 	maxPause   = 2 * time.Second
 	leaveAfter = time.Second
 )
 
-// await opens the shard. It repeats that until the database answers or ctx ends. part is "producer" or "consumer", for the Availability
-// hook. If the driver or the hook does not return after the end of ctx, await leaves its goroutine behind and returns ErrStopped.
+// await opens the shard. It tries until the database answers or ctx ends. part is "producer" or "consumer", for the Availability hook.
+// If the driver or the hook does not return after the end of ctx, await leaves its goroutine behind and returns ErrStopped.
 func (p *place[T]) await(ctx context.Context, part string) (*chanq.Queue[T], error) {
 	var q *chanq.Queue[T]
 	var err error
@@ -90,7 +90,7 @@ func (p *place[T]) openAgain(ctx context.Context, part string) (*chanq.Queue[T],
 	}
 }
 
-// fail is an error of this shard.
+// fail returns an error of this shard.
 func (p *place[T]) fail(op string, id chanq.ID, err error) error {
 	return &chanq.OpError{Op: op, Queue: p.cfg.Label, ID: id, Err: err}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Producer stores messages in the shards where they belong. It is safe for concurrent use: one for each queue is enough for a
-// program. End it by Close.
+// Producer stores messages in the shards where they belong. It is safe for concurrent use: a program needs only one for each queue. End
+// it with Close.
 //
 // It has a chanq.Producer for each shard. Close joins all its own goroutines: the router, which receives from C, and one sender for
 // each shard. A sender opens the shard if it did not answer before, and forwards the messages of C to its chanq.Producer.
@@ -25,21 +25,21 @@ type Producer[T any] struct {
 	spread  spread
 	in      chan chanq.Message[T]
 	flush   chan struct{}   // received by the router after all that was sent before
-	holds   chan *sender[T] // from the router: where the message that it holds goes, or nil
+	holds   chan *sender[T] // from the router: the sender for the message that it holds, or nil
 	usesC   atomic.Bool     // C was called
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc
-	abandoned context.Context // ends when what is not stored yet is given up
+	abandoned context.Context // ends when messages that are not stored yet are given up
 	abandon   context.CancelFunc
 	routed    chan struct{}     // the router has ended
 	unsent    []chanq.Unsent[T] // of the router, until it has ended
 	closing   sync.Once
-	closed    chan struct{} // the first Close knows what is stored
+	closed    chan struct{} // closed when the first Close has determined what is stored
 	left      error         // of the first Close, for Flush; valid when closed is closed
 }
 
-// room is how many messages of C wait for each shard's chanq.Producer, and how many that cannot be stored a sender keeps.
+// room is the number of messages of C that wait for each shard's chanq.Producer, and of unstorable messages that a sender keeps.
 const room = 64
 
 // Producer starts a producer. The shards divide ProducerConfig.BufferBytes equally; the other fields are for each shard. Its errors
@@ -82,7 +82,7 @@ func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
 	return p, nil
 }
 
-// or returns value, or the default if value is zero.
+// or returns value, or standard if value is zero.
 func or[N int | time.Duration](value, standard N) N {
 	if value == 0 {
 		return standard
@@ -90,7 +90,7 @@ func or[N int | time.Duration](value, standard N) N {
 	return value
 }
 
-// share returns the part of a limit that each of n shards has. A value that is an error remains one.
+// share returns the part of a limit that each of n shards gets. An invalid value stays invalid.
 func share(limit, n int) int {
 	if limit < 0 {
 		return limit
@@ -110,8 +110,8 @@ func (p *Producer[T]) C() chan<- chanq.Message[T] {
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
-// Stats returns what the shards' producers have to store, and whether the database of a shard does not answer. It makes no database
-// call.
+// Stats returns the counts of messages that the shards' producers have to store, and whether the database of a shard does not answer. It
+// makes no database call.
 func (p *Producer[T]) Stats() (sum chanq.ProducerStats) {
 	for _, s := range p.senders {
 		stats := s.stats()
@@ -122,8 +122,8 @@ func (p *Producer[T]) Stats() (sum chanq.ProducerStats) {
 	return sum
 }
 
-// load is how many messages a shard has to store. A shard that does not answer is chosen last, unless it has no message whose send would
-// show that it answers again.
+// load returns how many messages a shard has to store. A shard that does not answer is chosen last, unless it has no message whose send
+// would detect that it answers again.
 func (s *sender[T]) load() int {
 	stats := s.stats()
 	if stats.Down && (stats.Pending > 0 || !s.isReady() || s.shard == nil) {

@@ -21,16 +21,16 @@ type sender[T any] struct {
 	ready   chan struct{}      // closed when shard or err is set
 	shard   *chanq.Producer[T] // nil if err is set
 	err     error              // why nothing can be sent to this shard
-	ordered bool               // the queue of shard is
+	ordered bool               // the shard's queue is ordered
 
 	ended chan struct{}
 	taken chan struct{} // of capacity 1: has a value after unsent was taken
 
 	mu     sync.Mutex        // guards unsent
-	unsent []chanq.Unsent[T] // that no chanq.Producer has seen
+	unsent []chanq.Unsent[T] // that were passed to no chanq.Producer
 }
 
-// handed is a message of C, or a call that waits until all before it were forwarded.
+// handed is a message of C, or a call that waits until all previous messages were forwarded.
 type handed[T any] struct {
 	message chanq.Message[T]
 	reached chan struct{} // nil: a message
@@ -46,7 +46,7 @@ func (s *sender[T]) start(shard *chanq.Queue[T], err error) {
 	close(s.ready)
 }
 
-// isReady reports whether the shard's producer was started, or never will be.
+// isReady reports whether the shard's producer was started, or cannot be started.
 func (s *sender[T]) isReady() bool {
 	select {
 	case <-s.ready:
@@ -56,7 +56,7 @@ func (s *sender[T]) isReady() bool {
 	}
 }
 
-// run opens the shard, if it is not open, and forwards what the router received.
+// run opens the shard, if it is not open, and forwards the messages that the router received.
 func (s *sender[T]) run() {
 	defer close(s.ended)
 	if !s.isReady() {
@@ -99,7 +99,7 @@ func (s *sender[T]) forward(h handed[T]) {
 	}
 }
 
-// keep keeps a message that cannot be stored. Their number is bounded, so C blocks until they are taken or Close begins.
+// keep keeps a message that cannot be stored. Their number is bounded: at the bound C blocks until they are taken or Close begins.
 func (s *sender[T]) keep(u chanq.Unsent[T]) {
 	for {
 		open := s.p.open.Err() == nil
@@ -123,7 +123,7 @@ func (s *sender[T]) keep(u chanq.Unsent[T]) {
 	}
 }
 
-// take returns what could not be stored, each message to one caller.
+// take returns the messages that could not be stored, each to one caller.
 func (s *sender[T]) take() []chanq.Unsent[T] {
 	s.mu.Lock()
 	unsent := s.unsent
@@ -139,7 +139,7 @@ func (s *sender[T]) take() []chanq.Unsent[T] {
 	return unsent
 }
 
-// unsentOf is a message that no chanq.Producer has seen.
+// unsentOf returns a message that was passed to no chanq.Producer.
 func (s *sender[T]) unsentOf(m chanq.Message[T], err error) chanq.Unsent[T] {
 	if m.ID.IsZero() {
 		m.ID = chanq.NewID()
@@ -184,8 +184,8 @@ func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Re
 	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
 }
 
-// awaitRouter waits until the shard's producer has what the caller's goroutine has sent to this shard on C, if the queue is ordered. It
-// does not wait for messages of other shards.
+// awaitRouter waits, on an ordered queue, until the shard's producer has the messages that the caller's goroutine sent to this shard on
+// C. It does not wait for messages of other shards.
 func (s *sender[T]) awaitRouter(ctx context.Context) error {
 	if !s.ordered || !s.p.usesC.Load() {
 		return nil
@@ -208,7 +208,7 @@ func (s *sender[T]) awaitRouter(ctx context.Context) error {
 	}
 }
 
-// reach waits until run has forwarded what it received before, or has ended.
+// reach waits until run has forwarded the messages that it received before, or has ended.
 func (s *sender[T]) reach(ctx context.Context, op string) error {
 	reached := make(chan struct{})
 	select {
@@ -236,7 +236,7 @@ func (s *sender[T]) stats() chanq.ProducerStats {
 	return stats
 }
 
-// flush waits until the router's messages for the shard are stored. A shard that is not open yet and has no message is left out.
+// flush waits until the router's messages for the shard are stored. It skips a shard that is not open yet and has no message.
 func (s *sender[T]) flush(ctx context.Context) error {
 	if !s.isReady() && len(s.in) == 0 {
 		return nil
@@ -255,7 +255,7 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	return nil
 }
 
-// close ends the shard's producer, and returns what was not stored there, or another error. The router has ended.
+// close ends the shard's producer, and returns the messages that were not stored there, or another error. The router has ended.
 func (s *sender[T]) close(ctx context.Context) (unsent []chanq.Unsent[T], err error) {
 	<-s.ended // soon after ctx
 	s.giveUp()

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// spread chooses the shard of messages that may go to any. It is safe for concurrent use.
+// spread chooses the shard for messages that may go to any shard. It is safe for concurrent use.
 type spread struct {
 	mu    sync.Mutex // guards the fields below
 	last  int
-	left  int       // single messages that may follow the last one
+	left  int       // single messages that may still go to the same shard
 	until time.Time // the latest time for them
 }
 
-// least chooses the shard with the least load; of equal ones the next in turn.
+// least chooses the shard with the least load; among equal ones the next in turn.
 func (s *spread) least(loads []int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *spread) again(now time.Time) (shard int, ok bool) {
 	return s.last, s.left >= 0 && now.Before(s.until)
 }
 
-// begin allows this number of single messages to follow until a time.
+// begin allows this number of single messages to follow, until the given time.
 func (s *spread) begin(messages int, until time.Time) {
 	s.mu.Lock()
 	s.left, s.until = messages, until

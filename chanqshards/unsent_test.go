@@ -13,12 +13,12 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// One shard has no tables, and the other one refuses a message.
+// One shard has no tables, and the other shard rejects a message.
 func TestUnsentTakesWhatNoShardCanStore(t *testing.T) {
 	var reported atomic.Int64
 	q := newQueue(t, 2, chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(chanq.UnsentEvent) { reported.Add(1) }}})
 	require.NoError(t, chanqadmin.DropWithMessages(t.Context(), q.places[1].db, "orders", chanq.Config{}))
-	q.places[1].queue.Store(nil) // as after an Open while the database was away
+	q.places[1].queue.Store(nil) // as after an Open during an outage of the database
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	var own []chanq.Message[string]

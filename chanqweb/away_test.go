@@ -12,7 +12,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// Rates are current, or the page shows since when there are none.
+// Rates are current, or the page shows since when there are no rates.
 func TestOldRatesAreNotShownAsCurrent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -32,18 +32,18 @@ func TestOldRatesAreNotShownAsCurrent(t *testing.T) {
 		require.NotContains(t, shown(end, "/q/mail/?span=day"), "The charts end before now")
 		old = shown(end.Add(-17*time.Minute), "/q/mail/?span=day")
 		require.Contains(t, old, "The charts end before now, nothing since")
-		require.Contains(t, old, `ready <b>–</b>`, "what was is no figure of now")
+		require.Contains(t, old, `ready <b>–</b>`, "an old figure is not shown as current")
 	})
 }
 
-// Figures that are read seldom, since they take long, have their time.
+// Figures that are read rarely, because the read is slow, are shown with their age.
 func TestOldFiguresAreMarked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
 		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 			if strings.Contains(op.Text, "ready") {
-				time.Sleep(500 * time.Millisecond) // a slow database: they are read again after ten seconds
+				time.Sleep(500 * time.Millisecond) // a slow database: figures are read again after ten seconds
 			}
 			return f
 		})

@@ -11,7 +11,7 @@ import (
 
 // Failures by cause: the groups of dead messages.
 
-// mostGroups is how many groups the page shows.
+// mostGroups is the most groups that the page shows.
 const mostGroups = 100
 
 // group is a group of dead messages, as the visitor may see it.
@@ -31,7 +31,7 @@ func groupOf(key string) (s chanqadmin.Select, ok bool) {
 
 var aFingerprint = regexp.MustCompile(`^([0-9a-f]{16}|` + chanqadmin.NoFingerprint + `)$`)
 
-// groups returns those of a queue, the largest first. more means that there are others.
+// groups returns the groups of a queue, the largest first. more means that there are others.
 func (h *Handler) groups(v *visit, q *chanqadmin.Queue) (list []group, more bool, err error) {
 	causes, err := q.Causes(v.ctx)
 	for _, g := range causes.Groups {

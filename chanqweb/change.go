@@ -29,7 +29,7 @@ type change struct {
 
 // action is a kind of change.
 type action struct {
-	ask    string // the question of the second form; "": there is none
+	ask    string // the question of the second form; "": no second form
 	notice string // what the page shows afterwards; %s is the number of messages
 	many   bool   // it changes messages
 	state  chanqadmin.State
@@ -175,7 +175,7 @@ func bounded(name string) string {
 }
 
 // do makes a change, logs it, and returns how many messages it changed, also with an error. It continues if the visitor disconnects, so
-// that no change ends half-way for that reason.
+// that this leaves no change half done.
 func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select) (n int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
 	defer cancel()
@@ -232,8 +232,8 @@ func (h *Handler) sealOf(v *visit, query url.Values) string {
 	return h.mac("notice", n, v.rights.User, query.Get("did"), query.Get("n"), query.Get("at"))
 }
 
-// noticeOf returns the result that the address shows, if notice made it for this visitor at most noticeFor ago. A link that another
-// person made shows nothing.
+// noticeOf returns the result that the address shows, if notice made it for this visitor at most noticeFor ago. A link made by another
+// person shows nothing.
 func (h *Handler) noticeOf(v *visit) string {
 	query := v.URL.Query()
 	d, known := actions[query.Get("did")]
@@ -250,7 +250,7 @@ func (h *Handler) noticeOf(v *visit) string {
 	return text
 }
 
-// result is the sentence for an action that changed n messages.
+// result returns the sentence for an action that changed n messages.
 func (d action) result(n int) string {
 	switch {
 	case !d.many:

@@ -41,7 +41,7 @@ func TestWithoutPermissionThereAreNoFormsAndChangesFail(t *testing.T) {
 	})
 }
 
-// The form is genuine, and its user has lost the permission to make changes.
+// The form is valid, but its user has lost the permission to make changes.
 func TestARevokedPermissionEndsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -137,11 +137,11 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 
 		last := groupKey(t, s.see("/q/mail/failures"), "disk full")
 		did("This changes one message, all of this group.", "do", "purge", "group", last, "back", "failures")
-		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it asks before")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it requires a confirmation")
 		require.Equal(t, http.StatusBadRequest, s.post("mail", "do", "cancel", "group", last, "sure", "yes", "token", token).StatusCode, "only dead ones have a cause")
 
 		did("Are you sure?", "do", "purge", "id", dead[2].String(), "back", "dead")
-		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it asks before")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it requires a confirmation")
 		did("One message is purged", "do", "purge", "id", dead[2].String(), "back", "dead", "sure", "yes")
 		require.Zero(t, shop.Stats(shop.Mail).Dead)
 
@@ -155,7 +155,8 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 	})
 }
 
-// Of a group of more messages than one statement changes, a part is purged when the second statement fails.
+// If the second statement fails for a group with more messages than one statement changes, the first part
+// is purged.
 func TestAFailedChangeShowsItsPartialResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -187,7 +188,7 @@ func TestAFailedChangeShowsItsPartialResult(t *testing.T) {
 	})
 }
 
-// groupKey returns the value of a form for the group of an error.
+// groupKey returns the form value for the group of an error.
 func groupKey(t *testing.T, page, text string) string {
 	t.Helper()
 	before, _, found := strings.Cut(page, "<h2>"+text)
@@ -218,7 +219,7 @@ func TestAnInvalidFormIsRefused(t *testing.T) {
 	})
 }
 
-// A form redirects only to addresses of the web UI, with any content.
+// With any content, a form redirects only to addresses of the web UI.
 func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -232,7 +233,8 @@ func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	})
 }
 
-// Any user may enter an address. It shows the result of a change only to the visitor who has just made it.
+// Anyone can enter an address. It shows the result of a change only to the visitor who has just made the
+// change.
 func TestANoticeReportsTheLastChangeOfTheVisitor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

@@ -1,14 +1,14 @@
-// Package chanqweb is a web UI with which operators look at queues and, if permitted, change their messages:
+// Package chanqweb is a web UI in which operators inspect queues and, if permitted, change their messages:
 //
 //	page, err := chanqweb.New(db, chanqweb.Config{Title: "shop"})
 //	mux.Handle("/queues/", http.StripPrefix("/queues", page))
 //
-// Its links are relative, so it works under any prefix that is stripped from the path, also by a proxy. It loads nothing from other
-// sites, and needs JavaScript only for pages that update automatically.
+// Its links are relative, so it works under any prefix that is stripped from the path, for example by a proxy. It loads nothing from
+// other sites, and needs JavaScript only for pages that update automatically.
 //
-// The package does not know your users. Wrap the handler in your own authentication, in WithPassword, or in LocalOnly: without one of
-// these everyone who reaches the server sees the queues. Config.Rights says what a user may do. By default that is to look, without
-// bodies and the values of headers. Every request that changes something needs a token that other sites cannot know, and is logged.
+// The package does not know your users. Wrap the handler in your own authentication, in WithPassword, or in LocalOnly: otherwise everyone
+// who reaches the server sees the queues. Config.Rights determines what a user may do. By default users may view everything except bodies
+// and values of headers. Every request that changes something requires a token that other sites cannot know, and is logged.
 //
 // The database work of a page does not grow with the depth of the queues: counts have a limit of 10,000, lists begin at a cursor, and
 // all visitors share the last counts of a queue.
@@ -41,12 +41,12 @@ type Config struct {
 
 	// Redact changes a message before the UI shows any of it, to every user: its error, keys, headers and body. In lists the message has
 	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the group's last message,
-	// and has only the ID, the state, the cause, EndedAt and LastError: if what you hide depends on other fields, hide LastError. Nothing
-	// else hides the errors that handlers return (see Rights.Bodies). It is called concurrently, and owns the message. Default: none.
+	// with only the ID, the state, the cause, EndedAt and LastError: if what you hide depends on other fields, hide LastError. Nothing
+	// else hides the errors that handlers return (see Rights.Bodies). Redact is called concurrently, and owns the message. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)
 
-	// Log gets a record of each change, also of a rejected one, and the errors of the database, of which a page shows only a sentence.
-	// Default: slog.Default().
+	// Log receives a record of each change, including rejected ones, and the errors of the database, for which a page shows only a
+	// sentence. Default: slog.Default().
 	Log *slog.Logger
 
 	// History returns the samples of the charts. Default: chanqadmin.Queue.History.
@@ -59,11 +59,11 @@ type Config struct {
 	// Timeout bounds the time that a page waits for the database. Default: 10 s.
 	Timeout time.Duration
 
-	// MaxLive is how many open pages may update automatically. Further ones stay as they were when they were opened. Default: 64.
+	// MaxLive is how many open pages may update automatically. Further pages stay as they were when they were opened. Default: 64.
 	MaxLive int
 }
 
-// Rights are what a user may do. With the zero value the user may look.
+// Rights are what a user may do. With the zero value the user may only view.
 type Rights struct {
 	User   string // the name of the user, for the log
 	Change bool   // redrive, purge, cancel, pause, resume
@@ -78,7 +78,7 @@ type Handler struct {
 	pages  *pages
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
-	lives  chan struct{} // of capacity MaxLive: has a value for each page that updates automatically
+	lives  chan struct{} // of capacity MaxLive: contains a value for each page that updates automatically
 	closed chan struct{}
 }
 
@@ -127,7 +127,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 	}
 	if len(cfg.Secret) == 0 {
 		cfg.Secret = make([]byte, leastSecret)
-		rand.Read(cfg.Secret) // which never fails
+		rand.Read(cfg.Secret) // never fails
 	}
 	h := &Handler{
 		cfg: cfg, store: newStore(db, cfg), pages: loadPages(), errors: &errorLog{log: cfg.Log, last: map[string]time.Time{}}, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
@@ -137,7 +137,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Close ends the requests of pages that update automatically, which would keep http.Server.Shutdown waiting: give it to
+// Close ends the requests of pages that update automatically, which would delay http.Server.Shutdown: pass it to
 // http.Server.RegisterOnShutdown. Call it once.
 func (h *Handler) Close() { close(h.closed) }
 

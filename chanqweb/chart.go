@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// Charts are lines in SVG without text. The text around them is HTML, so that it has the same size on a telephone.
+// Charts are lines in SVG without text. The text around them is HTML, so that it has the same size on a phone.
 
 // The size of the coordinate system. The browser stretches it.
 const (
@@ -34,7 +34,7 @@ type line struct {
 	Last string // the latest value
 }
 
-// series is a value of samples; NaN is a gap.
+// series is a value of the samples; NaN is a gap.
 type series struct {
 	name string
 	of   func(chanqadmin.Sample) float64
@@ -115,7 +115,7 @@ func trace(samples []chanqadmin.Sample, begin time.Time, last, step time.Duratio
 	return b.String(), latest
 }
 
-// dot is a line of length 0, of which the round ends are visible.
+// dot is a line of length 0, whose round ends are visible.
 const dot = "h0"
 
 // below returns the area between a path and the lower edge.
@@ -133,7 +133,7 @@ func below(path string) string {
 	return b.String()
 }
 
-// roundUp returns the next number of 1, 2, 5, 10, 20 …
+// roundUp returns the next of the numbers 1, 2, 5, 10, 20 …
 func roundUp(v float64) float64 {
 	if v <= 0 {
 		return 1
@@ -147,7 +147,7 @@ func roundUp(v float64) float64 {
 	return 10 * unit
 }
 
-// counted is a count of samples that have counts.
+// counted returns a count of the samples that have counts.
 func counted(of func(chanqadmin.Sample) int) func(chanqadmin.Sample) float64 {
 	return func(s chanqadmin.Sample) float64 {
 		if !s.Counted {
@@ -157,14 +157,14 @@ func counted(of func(chanqadmin.Sample) int) func(chanqadmin.Sample) float64 {
 	}
 }
 
-// rate is a value per second.
+// rate returns a value per second.
 func rate(step time.Duration, of func(chanqadmin.Sample) int64) func(chanqadmin.Sample) float64 {
 	return func(s chanqadmin.Sample) float64 { return float64(of(s)) / step.Seconds() }
 }
 
-// charts returns the charts of a queue. Its counts have a limit.
+// charts returns the charts of a queue. Counts are capped at limit.
 func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []chart {
-	over := ended(samples, s.step, now) // the sum of a period that is not over would be too low
+	over := ended(samples, s.step, now) // without the current period, whose sum would be too low
 	return []chart{
 		draw("Depth", samples, now, s, func(v float64) string { return atLeast(v, limit) },
 			series{"ready", counted(func(s chanqadmin.Sample) int { return s.Ready })},
@@ -176,7 +176,7 @@ func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []cha
 			series{"failed", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Nacked + s.Died })}),
 		draw("Waiting", samples, now, s, seconds,
 			series{"mean wait", func(s chanqadmin.Sample) float64 {
-				if s.Delivered == 0 { // there is no mean, which is not a mean of 0
+				if s.Delivered == 0 { // without deliveries there is no mean, which differs from a mean of 0
 					return math.NaN()
 				}
 				return s.MeanWait().Seconds()
@@ -190,7 +190,7 @@ func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []cha
 	}
 }
 
-// atLeast is the text of a count, with a + at the limit.
+// atLeast formats a count, with a + at the limit.
 func atLeast(v float64, limit int) string {
 	if limit > 0 && v >= float64(limit) {
 		return amount(v) + "+"
@@ -198,7 +198,7 @@ func atLeast(v float64, limit int) string {
 	return amount(v)
 }
 
-// sparkline is the line of the depth of the last hour, scaled to its own maximum.
+// sparkline returns the line of the depth of the last hour, scaled to its own maximum.
 func sparkline(samples []chanqadmin.Sample, now time.Time) line {
 	depth := counted(func(s chanqadmin.Sample) int { return s.Ready + s.Leased })
 	top := 1.0

@@ -22,8 +22,9 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// deepVariable is how many messages the deep queue has: 5000000 takes minutes, and some
-// gigabytes of disk. Without it there are few, and what is read is counted and not how long it takes.
+// deepVariable sets the number of messages of the deep queue: 5000000 takes minutes, and some
+// gigabytes of disk. Without it there are few messages, and the test counts what is read and does not
+// measure time.
 const deepVariable = "CHANQ_TEST_DEEP"
 
 const (
@@ -32,7 +33,7 @@ const (
 	fewOfThem   = 3_000 // leased at the front, and scheduled at the end
 )
 
-// deepFill makes n messages of two queues, and a tenth as many dead ones, by statements of
+// deepFill creates n messages in each of two queues, and a tenth as many dead ones, by statements of
 // the engine: {n} is n.
 var deepFill = map[string][]string{
 	"sqlite": {
@@ -57,8 +58,8 @@ var deepFill = map[string][]string{
 	},
 }
 
-// With any content of a queue, a page runs the same few queries, which read a part of it. With
-// millions of messages each takes less than a tenth of a second.
+// Whatever a queue contains, a page runs the same few queries, which read a bounded part of it. With
+// millions of messages each query takes less than a tenth of a second.
 func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 	n, measured := fewMessages, false
 	if text := os.Getenv(deepVariable); text != "" {
@@ -71,13 +72,13 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			e.Require(t)
 			shop := deepShop(t, e, n)
-			// A page that was just made remembers no figures, and has to open a queue first.
+			// A new page has no cached figures, and has to open a queue first.
 			opening := shop.statements(func() { shop.open(everything).see("/q/mail/messages?state=done") }) - 1
 			var plans strings.Builder
 			for _, page := range []struct {
 				path       string
 				statements int
-				blocks     int // of PostgreSQL: half as many again as were seen, with few messages
+				blocks     int // of PostgreSQL: 1.5 times the number measured with few messages
 			}{
 				{"/", 1 + 2 + 2 + opening, 21_500},              // the names, and of two queues the figures and the last hour
 				{"/q/mail/", 3, 4_500},                          // figures, consumers, history
@@ -95,7 +96,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				{"/q/line/slots", 1 + 6, 35_000}, // the slots, and of three states the first
 			} {
 				asked, took, least := 0, time.Duration(0), time.Hour
-				for range 3 { // the first one may have to read from the disk
+				for range 3 { // the first may have to read from the disk
 					s := shop.open(everything)
 					asked = shop.statements(func() {
 						began := time.Now()
@@ -110,7 +111,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				case testdb.Postgres.Name:
 					read := shop.blocks(sent)
 					t.Logf("%-40s %6d blocks", page.path[:min(40, len(page.path))], read)
-					if !measured { // with millions the trees have a storey more
+					if !measured { // with millions of messages the trees have one more level
 						assert.LessOrEqual(t, read, page.blocks, page.path)
 					}
 				case testdb.SQLite.Name:
@@ -146,7 +147,7 @@ func requireGolden(t *testing.T, file, text string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update writes it again")
+	require.Equal(t, string(want), text, "go test ./chanqweb -run DeepQueue -update rewrites it")
 }
 
 // query is a statement that a page has sent.
@@ -155,7 +156,7 @@ type query struct {
 	args []any
 }
 
-// sent are the queries that a function has sent.
+// sent returns the queries that a function has sent.
 func (s *shop) sent(f func()) (all []query) {
 	var mu sync.Mutex
 	s.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
@@ -175,7 +176,7 @@ func (s *shop) sent(f func()) (all []query) {
 	return all
 }
 
-// blocks counts how often queries look into a block of PostgreSQL.
+// blocks counts how often queries access a block of PostgreSQL.
 func (s *shop) blocks(queries []query) (total int) {
 	for _, one := range queries {
 		var text []byte
@@ -192,7 +193,7 @@ func (s *shop) blocks(queries []query) (total int) {
 	return total
 }
 
-// plans are the ways that queries go through tables of SQLite and their indexes, each once.
+// plans returns the plans by which queries read tables of SQLite and their indexes, each once.
 func (s *shop) plans(queries []query) (lines []string) {
 	for _, one := range queries {
 		rows, err := s.DB.QueryContext(s.T.Context(), "EXPLAIN QUERY PLAN "+one.text, one.args...)

@@ -21,7 +21,7 @@ var (
 	text = regexp.MustCompile(`"[^"]*"`)
 )
 
-// shapes are the tags of a page, without the values of their attributes.
+// shapes returns the tags of a page, without the values of their attributes.
 func shapes(page string) map[string]bool {
 	found := map[string]bool{}
 	for _, tag := range tags.FindAllString(page, -1) {
@@ -30,7 +30,7 @@ func shapes(page string) map[string]bool {
 	return found
 }
 
-// benign are the tags of all pages of a shop that holds nothing of ill will.
+// benign returns the tags of all pages of a shop without hostile texts.
 func benign(t *testing.T) map[string]bool {
 	t.Helper()
 	harmless.mu.Lock()
@@ -52,13 +52,13 @@ func benign(t *testing.T) map[string]bool {
 	return all
 }
 
-// harmless is what the first test has found.
+// harmless caches the result of the first test.
 var harmless struct {
 	mu     sync.Mutex
 	shapes map[string]bool
 }
 
-// hostile puts a text wherever a message can have one, and returns the pages that show it.
+// hostile puts a text into every text field of messages, and returns the pages that show it.
 func hostile(t testing.TB, shop *shop, evil string) map[string]string {
 	t.Helper()
 	headers := map[string]string{"h": evil}
@@ -79,7 +79,7 @@ func hostile(t testing.TB, shop *shop, evil string) map[string]string {
 	return pages
 }
 
-// requireBenign: evil may be read on a page, and makes no tag of it.
+// requireBenign requires that evil is readable on a page and adds no tag to it.
 func requireBenign(t testing.TB, known map[string]bool, pages map[string]string) {
 	t.Helper()
 	for path, page := range pages {
@@ -102,7 +102,7 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 	})
 }
 
-// Names of consumers are also texts of other programs.
+// Other programs also choose the names of consumers.
 func TestTheNameOfAConsumerIsShownUnchanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		known := benign(t)

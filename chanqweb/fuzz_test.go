@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// everyView returns every page, with a text in each place that another program may have written.
+// everyView returns every page, with a text in each place that another program can write.
 func everyView(text string, body []byte, now time.Time) []*view {
 	e := chanqadmin.Entry{
 		State: chanqadmin.StateDead, EnqueuedAt: now, DueAt: now, LeaseUntil: now, EndedAt: now, ExpiresAt: now, Consumer: chanq.ID{1}, LeasedBy: text,
@@ -50,8 +50,8 @@ var (
 	anyValue = regexp.MustCompile(`"[^"]*"`)
 )
 
-// shapesOf are the tags of pages, without the values of their attributes, and a script's text
-// if there were any.
+// shapesOf returns the tags of pages, without the values of their attributes, and the text of
+// scripts, if any.
 func shapesOf(t testing.TB, p *pages, views []*view) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Protection against requests that other sites make a browser send, and against people without the password.
+// Protection against requests that other sites cause a browser to send, and against users without the password.
 
-// policy permits a page its own files and forms only, and no frame around it.
+// policy allows a page only its own files and forms, and forbids framing it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -28,8 +28,8 @@ func harden(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// The token of a form is a MAC of a random cookie and the user. Another site can make a browser send the cookie, but it cannot read it
-// and does not know the key.
+// The token of a form is a MAC of a random cookie and the user. Another site can cause a browser to send the cookie, but it cannot read
+// it and does not know the key.
 const (
 	cookieName  = "chanq_form"
 	cookieBytes = 32
@@ -41,7 +41,7 @@ func nonce(w http.ResponseWriter, r *http.Request) string {
 		return n
 	}
 	raw := make([]byte, cookieBytes)
-	rand.Read(raw) // which never fails
+	rand.Read(raw) // never fails
 	n := hex.EncodeToString(raw)
 	http.SetCookie(w, &http.Cookie{
 		Name: cookieName, Value: n, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
@@ -60,7 +60,7 @@ func sentNonce(r *http.Request) (string, bool) {
 
 func (h *Handler) token(nonce, user string) string { return h.mac("form", nonce, user) }
 
-// mac returns the MAC of values, by Config.Secret.
+// mac returns the MAC of values, keyed with Config.Secret.
 func (h *Handler) mac(values ...string) string {
 	mac := hmac.New(sha256.New, h.cfg.Secret)
 	for _, v := range values {
@@ -78,8 +78,9 @@ func (h *Handler) genuine(r *http.Request, user string) bool {
 }
 
 // LocalOnly rejects every request that does not come from a loopback address, or whose Host is neither localhost nor a loopback address.
-// The address alone is not enough: another site may let its own name resolve to 127.0.0.1, and a browser on this machine would then give
-// it the responses. Requests of a proxy on this machine pass if their Host is localhost: everyone who reaches that proxy sees the UI.
+// The address alone is not enough: another site may let its own name resolve to 127.0.0.1, and a browser on this machine would then pass
+// it the responses. Requests of a proxy on this machine are accepted if their Host is localhost: everyone who reaches that proxy sees the
+// UI.
 func LocalOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !loopback(r.Host) || !loopback(r.RemoteAddr) {

@@ -61,13 +61,13 @@ func (h *Handler) lastHour(v *visit, queue string) (list []chanqadmin.Sample, er
 	return list, err
 }
 
-// growing reports whether the period of a sample may not be over. The clocks of the database and of this process may differ, so that holds
-// until there could be a later sample.
+// growing reports whether the period of a sample might not be over. The clocks of the database and of this process may differ, so it
+// returns true until there could be a later sample.
 func growing(s chanqadmin.Sample, step time.Duration, now time.Time) bool {
 	return now.Sub(s.At) < 2*step
 }
 
-// ended returns the samples without the last one if that may grow.
+// ended returns the samples without the last one if it might grow.
 func ended(list []chanqadmin.Sample, step time.Duration, now time.Time) []chanqadmin.Sample {
 	if n := len(list); n > 0 && growing(list[n-1], step, now) {
 		return list[:n-1]
@@ -84,7 +84,7 @@ func lastWhole(list []chanqadmin.Sample, step time.Duration, now time.Time) (las
 	return list[len(list)-1], true
 }
 
-// quietSince returns since when there are no samples; "" if the last one is recent.
+// quietSince returns the time since which there are no samples, or "" if the last one is recent.
 func quietSince(list []chanqadmin.Sample, step time.Duration, now time.Time) string {
 	end := list[len(list)-1].At.Add(step)
 	if now.Sub(end) <= 2*step {

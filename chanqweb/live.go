@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Pages that update automatically get the part that changes as server-sent events.
+// Pages that update automatically receive the part that changes as server-sent events.
 
 const (
 	liveEvery = 2 * time.Second // the least time between two events
-	// liveLasts is when a page has to send a new request, whose rights are checked again.
+	// liveLasts is when a page has to send a new request, so that its rights are checked again.
 	liveLasts = 15 * time.Minute
 	liveWrite = 10 * time.Second // the time limit of writing an event
 )
 
-// live returns a handler that sends the part of a page that updates, again and again.
+// live returns a handler that repeatedly sends the part of a page that updates.
 func (h *Handler) live(do func(*visit) (*answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -52,7 +52,8 @@ func (h *Handler) live(do func(*visit) (*answer, error)) http.HandlerFunc {
 	}
 }
 
-// event sends the part of a page that updates. After an error it sends the error, and since when there are no figures, instead.
+// event sends the part of a page that updates. After an error it sends the error instead, and the time since which there are no
+// figures.
 func (h *Handler) event(w http.ResponseWriter, r *http.Request, out *http.ResponseController, do func(*visit) (*answer, error), well *time.Time) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
 	defer cancel()
@@ -68,7 +69,8 @@ func (h *Handler) event(w http.ResponseWriter, r *http.Request, out *http.Respon
 	if err != nil {
 		return err
 	}
-	// A server may have a deadline for whole responses. This sets one for each event; if it cannot be set, that of the server holds.
+	// A server may have a deadline for whole responses. This sets a deadline for each event. If it cannot be set, the server's
+	// deadline applies.
 	_ = out.SetWriteDeadline(time.Now().Add(liveWrite))
 	for text := range bytes.Lines(part) {
 		if _, err := fmt.Fprintf(w, "data: %s\n", bytes.TrimRight(text, "\r\n")); err != nil {

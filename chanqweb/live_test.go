@@ -45,7 +45,7 @@ func TestAPageUpdatesItsFigures(t *testing.T) {
 		defer end()
 		require.Contains(t, next(), `<a id="t-ready" href="../../q/mail/messages?state=ready">0</a>`)
 		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
-		for !strings.Contains(next(), `state=ready">1</a>`) { // or the test runs out of its time
+		for !strings.Contains(next(), `state=ready">1</a>`) { // until the test times out
 		}
 	})
 }

@@ -29,7 +29,7 @@ type messagesData struct {
 	List   []chanqadmin.Entry
 	From   chanqadmin.PageToken
 	Next   chanqadmin.PageToken
-	Short  bool // the page has fewer messages than it may, and there may be more behind Next
+	Short  bool // the page has fewer messages than its limit, and there may be more after Next
 	// Keyed, Failed and Held mean that a message has a key, an error, or a holder.
 	Keyed, Failed, Held bool
 }
@@ -142,7 +142,8 @@ func (h *Handler) message(v *visit) (*answer, error) {
 	return &answer{view: &view{Page: "message", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
 }
 
-// bodyAs returns the text of a body in the wanted form, or in the first possible of json, text and hex, and the forms that are possible.
+// bodyAs returns the text of a body in the wanted form, or in the first possible form of json, text and hex, and the forms that are
+// possible.
 func bodyAs(body []byte, wanted string) (as string, forms []string, text string, cut bool) {
 	shown := body
 	if len(shown) > bodyShown {
@@ -188,7 +189,7 @@ func cutRune(b []byte, cut bool) []byte {
 	return b
 }
 
-// body sends the whole body as a download, which the browser does not show.
+// body sends the whole body as a download, so that the browser does not show it.
 func (h *Handler) body(v *visit) (*answer, error) {
 	if !v.rights.Bodies {
 		return nil, errNoBodies

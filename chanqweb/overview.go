@@ -27,7 +27,7 @@ type queueLine struct {
 	Stats   figures
 	Spark   line
 	In, Out string // messages per second in the last complete minute
-	Quiet   string // why there are no rates, and nothing of the last minutes in Spark
+	Quiet   string // why there are no rates and no recent values in Spark
 	Trouble string // an error, which is shown instead of the figures
 	placed
 }
@@ -156,7 +156,8 @@ func (h *Handler) chartsOf(v *visit, queue string, s span, limit int) ([]chart, 
 	return charts(list, v.now, s, limit), quiet
 }
 
-// noQueue returns errNoQueue for a name that chanqadmin.Open rejects, and other errors unchanged.
+// noQueue returns errNoQueue for a name that chanqadmin.Open rejects, and returns other errors
+// unchanged.
 func noQueue(err error) error {
 	var op *chanq.OpError
 	if err == nil || errors.As(err, &op) {
@@ -188,7 +189,7 @@ type consumersData struct {
 	Consumers []consumerLine
 	Others    []heldLine // leases of consumers that are not listed
 	Counted   int        // leased messages that were read
-	All       bool       // these were all leased messages
+	All       bool       // all leased messages were read
 }
 
 // heldLine is how many messages a consumer holds.

@@ -32,7 +32,7 @@ func (s *site) crawl() map[string]string {
 		at := next[0]
 		next = next[1:]
 		if _, seen := pages[at]; seen || strings.Contains(at, "/live") || strings.HasSuffix(at, "/change") || strings.HasSuffix(at, "/find") {
-			continue // these are no pages
+			continue // not pages
 		}
 		require.True(s.t, strings.HasPrefix(at, s.url+"/"), "%s leads out of the page", at)
 		r := s.get(strings.TrimPrefix(at, s.url))
@@ -48,8 +48,8 @@ func (s *site) crawl() map[string]string {
 	return pages
 }
 
-// Whatever a page links to is there, under the prefix, and obeys the policy that forbids
-// what is inline.
+// Every link of a page leads to an existing page under the prefix, and every page obeys the policy,
+// which forbids inline content.
 func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -145,7 +145,7 @@ func TestAMessageIsFoundByItsID(t *testing.T) {
 	})
 }
 
-// What is hidden is on no page, in whatever form; what is shown is.
+// Hidden content is on no page, in any encoding. Shown content is.
 func TestBodiesAndHeadersAreHiddenUnlessTheyAreShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const secret, token = "S3CRET-body", "S3CRET-header"
@@ -172,12 +172,12 @@ func TestBodiesAndHeadersAreHiddenUnlessTheyAreShown(t *testing.T) {
 	})
 }
 
-// letter is a body that a codec reads.
+// letter is a body that a codec decodes.
 type letter struct {
 	Number int
 }
 
-// What a decoder could not read it repeats: that is hidden with the body.
+// The error of a decoder may repeat the body, so it is hidden with the body.
 func TestErrorsOfADecoderAreHiddenLikeBodies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
@@ -202,11 +202,11 @@ func TestErrorsOfADecoderAreHiddenLikeBodies(t *testing.T) {
 		r := hidden.post("mail", "do", "redrive", "group", groupKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
 		require.Contains(t, r.text, "One message is ready again")
 		require.NotContains(t, hidden.log.String(), "S3CRET")
-		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "a visitor that may see bodies sees the reason")
+		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "a visitor with the permission to see bodies sees the reason")
 	})
 }
 
-// frank is a codec whose errors contain what it could not decode.
+// frank is a codec whose errors contain the data that it could not decode.
 type frank struct{ chanq.Codec }
 
 func (frank) Decode(data []byte, _ any) error { return fmt.Errorf("%s is no letter", data) }
@@ -296,7 +296,7 @@ func TestTheWebUIReportsAMissingHistory(t *testing.T) {
 	})
 }
 
-// statements counts those that a function has sent.
+// statements counts the statements that a function has sent.
 func (s *shop) statements(f func()) int {
 	var n atomic.Int64
 	s.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
@@ -322,7 +322,7 @@ func TestFreshFiguresAreNotReadAgain(t *testing.T) {
 				s.see("/")
 			}
 		})
-		// One statement for the names of the queues each time, and of the queue its figures.
+		// One statement for the names of the queues each time, and the figures of the queue.
 		require.LessOrEqual(t, asked, 20+1+int(time.Since(began)/time.Second), "the figures of a queue are a second old")
 	})
 }
@@ -339,13 +339,13 @@ func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 			require.Contains(t, r.text, "The database returned an error")
 		}
-		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
+		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole error, once a minute")
 		shop.Faults.Inject(nil)
 		s.see("/q/mail/")
 	})
 }
 
-// After any failure on any page the error of the database is in the log, and on no page.
+// After any failure on any page, the database's error is in the log and on no page.
 func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t) // without consumers, whose statements would be among those of pages

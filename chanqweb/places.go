@@ -10,13 +10,13 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// placed is what the database stores of a queue, except its kind.
+// placed is the stored configuration of a queue, except its kind.
 type placed struct {
-	Shard string // which shard of a queue over several databases it is; "": the queue has no shards
+	Shard string // its shard if the queue is spread over several databases; "": the queue has no shards
 	Holds bool   // dead messages hold their keys
 }
 
-// placed returns what is known of a queue, without a database call.
+// placed returns the known configuration of a queue, without a database call.
 func (s *store) placed(name string) placed {
 	s.mu.Lock()
 	defer s.mu.Unlock()

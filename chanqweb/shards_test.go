@@ -26,7 +26,7 @@ func TestAShardIsMarkedAsOne(t *testing.T) {
 	})
 }
 
-// It also redrives messages behind those that the page has read.
+// A redrive also includes messages behind those that the page has read.
 func TestARedriveOfACauseRedrivesAllItsMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

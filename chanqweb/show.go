@@ -14,7 +14,7 @@ import (
 
 // The text of numbers, times and strings on pages.
 
-// limited is the text of a count that has a limit.
+// limited formats a count that has a limit.
 func limited(n, limit int) string {
 	if n >= limit {
 		return grouped(int64(limit)) + "+"
@@ -22,7 +22,7 @@ func limited(n, limit int) string {
 	return grouped(int64(n))
 }
 
-// grouped is the text of a number with thin spaces between thousands.
+// grouped formats a number with thin spaces between thousands.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -55,7 +55,7 @@ func seconds(v float64) string {
 	return lasting(time.Duration(v * float64(time.Second)))
 }
 
-// lasting is the text of a duration in its two largest units.
+// lasting formats a duration in its two largest units.
 func lasting(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -82,7 +82,7 @@ func lasting(d time.Duration) string {
 // freshFor is the age up to which a page does not show the age of figures. Pages update every 2 s.
 const freshFor = 5 * time.Second
 
-// old is the age of figures; "" up to freshFor.
+// old formats the age of figures; "" up to freshFor.
 func old(at, now time.Time) string {
 	if d := now.Sub(at); !at.IsZero() && d > freshFor {
 		return lasting(d)
@@ -90,7 +90,7 @@ func old(at, now time.Time) string {
 	return ""
 }
 
-// ago is the distance of a time from now.
+// ago formats the distance of a time from now.
 func ago(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
@@ -104,11 +104,11 @@ func ago(t, now time.Time) string {
 	}
 }
 
-// exact is a time for people, and stamp for the datetime attribute.
+// exact formats a time for people, and stamp for the datetime attribute.
 func exact(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// sized is a count of bytes.
+// sized formats a count of bytes.
 func sized(n int) string {
 	switch {
 	case n < 1<<10:
@@ -119,7 +119,8 @@ func sized(n int) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// printable replaces control characters, invisible characters and those that change the direction of writing by their numbers.
+// printable replaces control characters, invisible characters and characters that change the writing direction with their
+// numbers.
 func printable(s string) string {
 	if !strings.ContainsFunc(s, concealed) && utf8.ValidString(s) {
 		return s
@@ -145,7 +146,7 @@ func concealed(r rune) bool {
 	return !unicode.IsPrint(r)
 }
 
-// brief is the first line of a text, at most n characters.
+// brief returns the first line of a text, at most n characters.
 func brief(s string, n int) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	runes := []rune(printable(strings.TrimSpace(first)))
@@ -158,7 +159,8 @@ func brief(s string, n int) string {
 	return string(runes)
 }
 
-// whenOf returns the end of the lease of a leased message, the end of a dead or done one, and the due time of another one.
+// whenOf returns the end of the lease of a leased message, the end of a dead or done message, and the due time of any other
+// message.
 func whenOf(e chanqadmin.Entry) time.Time {
 	switch e.State {
 	case chanqadmin.StateLeased:
@@ -169,7 +171,7 @@ func whenOf(e chanqadmin.Entry) time.Time {
 	return e.DueAt
 }
 
-// holder identifies the consumer that has the lease: by its name, or by its ID if the name has been deleted.
+// holder identifies the consumer that holds the lease: by its name, or by its ID if the name has been deleted.
 func holder(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":

@@ -57,7 +57,7 @@ func TestABodyIsShownInItsBestFormat(t *testing.T) {
 	require.True(t, cut)
 	require.True(t, utf8.ValidString(text))
 	require.Len(t, text, bodyShown)
-	as, _, text, _ = bodyAs([]byte("x"+strings.Repeat("é", bodyShown)), "") // the cut is inside of a character
+	as, _, text, _ = bodyAs([]byte("x"+strings.Repeat("é", bodyShown)), "") // the cut is inside a character
 	require.Equal(t, "text", as)
 	require.Len(t, text, bodyShown-1)
 	_, _, text, cut = bodyAs(make([]byte, 1<<20), "hex")
@@ -78,7 +78,7 @@ func TestALineIsInterruptedWhereSamplesAreMissing(t *testing.T) {
 	require.Equal(t, 2, strings.Count(below(path), "Z"))
 	samples[1].Counted = false
 	path, _ = trace(samples[:2], begin, time.Hour, time.Minute, 100, counted(func(s chanqadmin.Sample) int { return s.Ready }))
-	require.Equal(t, "M0.0 99.0"+dot, path, "what was not counted is not 0, and one by itself is a dot")
+	require.Equal(t, "M0.0 99.0"+dot, path, "a missing count is not 0, and a single point is a dot")
 	require.Empty(t, below(path))
 }
 
@@ -88,7 +88,7 @@ func TestTheUpperEdgeIsARoundFigure(t *testing.T) {
 	}
 }
 
-// Names that no queue has cost no memory.
+// Names of missing queues use no memory.
 func TestMissingQueuesAreNotCached(t *testing.T) {
 	s := &store{known: map[string]*known{}}
 	for i := range 100 {
@@ -99,7 +99,7 @@ func TestMissingQueuesAreNotCached(t *testing.T) {
 	require.Empty(t, s.known)
 }
 
-// The time that is not over has not had all its messages, and would be drawn as a fall.
+// The current period is incomplete, and would be drawn as a drop.
 func TestRatesUseCompleteIntervalsOnly(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample
@@ -121,11 +121,11 @@ func TestRatesUseCompleteIntervalsOnly(t *testing.T) {
 		require.Equal(t, "3.0", at[1], "it is level")
 	}
 	require.Equal(t, "10", all[0].Lines[0].Last, "a depth is known at once")
-	// Clocks that are apart: the database's is behind by most of a step.
+	// Clocks that differ: the database's clock is behind by almost a step.
 	require.Equal(t, 6, points(charts(samples, now.Add(8*time.Second), spans[0], 10_000)[1]))
 }
 
-// Without deliveries there is no wait, which differs from a wait of zero.
+// Without deliveries there is no mean wait, which differs from a wait of zero.
 func TestTheMeanWaitHasAGapWithoutDeliveries(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample
@@ -138,7 +138,7 @@ func TestTheMeanWaitHasAGapWithoutDeliveries(t *testing.T) {
 	}
 	wait := charts(samples, now, spans[0], 10_000)[2]
 	require.Equal(t, 3, strings.Count(wait.Lines[0].Path, "M"), wait.Lines[0].Path)
-	require.Equal(t, 1, strings.Count(wait.Lines[0].Path, dot), "one by itself is a dot")
+	require.Equal(t, 1, strings.Count(wait.Lines[0].Path, dot), "a single point is a dot")
 	require.Equal(t, 2, strings.Count(wait.Lines[0].Area, "Z"))
 	require.Equal(t, "4 s", wait.Lines[0].Last)
 	require.Equal(t, "4 s", wait.Rows[0][1])

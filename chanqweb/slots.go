@@ -68,7 +68,7 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 }
 
 // closedKeys returns the keys of an ordered queue that wait for a message that is leased, waits for its next attempt or, with
-// DeadKeyHolds, is dead. Those with the most messages are first. all means that every message was read.
+// DeadKeyHolds, is dead. Keys with the most messages are first. all means that every message was read.
 func (h *Handler) closedKeys(v *visit, q *chanqadmin.Queue) (list []*keyLine, all bool, err error) {
 	closed := map[string]*keyLine{}
 	states := []chanqadmin.State{chanqadmin.StateLeased, chanqadmin.StateScheduled, chanqadmin.StateReady}

@@ -15,16 +15,16 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// An operator finds the keys that stand still: what each waits for, until when, and how much is behind it.
+// An operator finds the blocked keys: which message each waits for, until when, and how many messages are behind it.
 func TestBlockedKeysAreListed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		q := shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds}})
-		for _, key := range []string{"held", "tried", "stuck"} { // the first of each is delivered before another key comes
+		for _, key := range []string{"held", "tried", "stuck"} { // the first message of each key is delivered before the next key is sent
 			shop.Send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
 			leases := testdb.Lease(t, q, 1, time.Hour)
 			switch key {
-			case "held": // the database knows no younger lease of an ordered queue
+			case "held": // the database does not record newer leases of an ordered queue
 				require.NoError(t, leases[0].Extend(t.Context(), time.Hour))
 			case "tried":
 				require.NoError(t, leases[0].Nack(chanq.RetryAfter(time.Hour, errors.New("no stock"))))
@@ -77,7 +77,7 @@ func TestAQueueIsOpenedByItsName(t *testing.T) {
 	})
 }
 
-// The table of queues is data: a name that no queue can have, of whatever bytes, is a line with a sentence, and hides no other.
+// The table of queues is data: a name that is invalid, whatever its bytes, is listed with a sentence and hides no other queue.
 func TestAnInvalidQueueNameIsListedSeparately(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

@@ -10,11 +10,11 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// store is the database as pages use it. It opens each queue once a minute, and limits how often the counts of a queue are read.
+// store caches the database for pages. It opens each queue once a minute, and limits how often the counts of a queue are read.
 type store struct {
 	db     *sql.DB
 	config chanq.Config
-	turns  chan struct{} // of capacity pagesAtOnce: has a value for each request that uses the database
+	turns  chan struct{} // of capacity pagesAtOnce: contains a value for each request that uses the database
 
 	mu    sync.Mutex
 	known map[string]*known
@@ -43,8 +43,8 @@ type hour struct {
 
 const (
 	reopenAfter = time.Minute // the queue may have been dropped, and migrated again with another kind
-	// Counts are read again after leastAge, or after share times as long as the read took: at most 5 % of one connection's time, for any
-	// number of visitors.
+	// Counts are read again after leastAge, or after share times the duration of the read. That is at most 5 % of one connection's time,
+	// for any number of visitors.
 	leastAge = time.Second
 	share    = 20
 )
@@ -56,7 +56,7 @@ func newStore(db *sql.DB, cfg Config) *store {
 	}
 }
 
-// take waits for a place in turns. give returns it.
+// take waits for a place in turns. give releases it.
 func take(ctx context.Context, turns chan struct{}) (give func(), err error) {
 	select {
 	case turns <- struct{}{}:
@@ -112,7 +112,7 @@ func (s *store) queue(ctx context.Context, name string) (q *chanqadmin.Queue, ki
 	return q, kind, err
 }
 
-// figures are the Stats of a queue, and when they were read.
+// figures are the Stats of a queue and the time when they were read.
 type figures struct {
 	chanqadmin.Stats
 	At time.Time

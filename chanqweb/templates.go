@@ -52,7 +52,7 @@ func loadPages() *pages {
 	return p
 }
 
-// must is for embedded files, which cannot fail.
+// must is for operations on embedded files, which cannot fail.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -95,7 +95,7 @@ func (p *pages) render(page, part string, data any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// asset serves a static file. A browser may cache it, since its address has the version.
+// asset serves a static file. A browser may cache it, because its address includes the version.
 func (p *pages) asset(w http.ResponseWriter, r *http.Request) {
 	a, known := p.assets[r.PathValue("name")]
 	if !known {

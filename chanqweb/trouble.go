@@ -13,7 +13,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// Errors of the database and its driver contain names of hosts, users and statements. The log gets the error, and the visitor a sentence.
+// Errors of the database and its driver contain names of hosts, users and statements. The log receives the error, and the visitor sees a
+// sentence.
 
 var (
 	errNoPage    = &refusal{404, "There is no such page."}
@@ -32,7 +33,7 @@ var (
 	errNoTemplate = "This page cannot be shown. The log of the web UI has the error."
 )
 
-// refusal is an error as the visitor sees it.
+// refusal is the form of an error that the visitor sees.
 type refusal struct {
 	status int
 	text   string
@@ -59,14 +60,14 @@ func asRefusal(ctx context.Context, err error) *refusal {
 	return errFailed
 }
 
-// unreached reports that the connection is broken, or could not be made.
+// unreached reports whether the connection is broken or could not be made.
 func unreached(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// errorLog logs the errors for which visitors see a sentence, each sentence once per minute: a page that updates automatically repeats it
-// every 2 s.
+// errorLog logs the errors for which visitors see a sentence, each sentence once per minute: a page that updates automatically repeats
+// the error every 2 s.
 type errorLog struct {
 	log *slog.Logger
 
@@ -76,7 +77,7 @@ type errorLog struct {
 
 const (
 	logEvery   = time.Minute
-	mostLogged = 1000 // sentences that are remembered: visitors choose the names of queues
+	mostLogged = 1000 // sentences that are remembered; bounded, because visitors choose the names of queues
 )
 
 func (l *errorLog) add(queue, sentence string, err error) {
@@ -96,7 +97,7 @@ func (l *errorLog) add(queue, sentence string, err error) {
 	}
 }
 
-// refusalOf returns what the visitor sees of an error, and logs an error of the database.
+// refusalOf returns the form of an error that the visitor sees, and logs an error of the database.
 func (h *Handler) refusalOf(v *visit, queue string, err error) *refusal {
 	why := asRefusal(v.ctx, err)
 	if why.status >= 500 && v.Request.Context().Err() == nil {

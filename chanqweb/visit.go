@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// visit is one request, with what pages need.
+// visit is one request, with the data that pages need.
 type visit struct {
 	*http.Request
 	ctx    context.Context // ends with Config.Timeout

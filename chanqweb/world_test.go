@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shop is a database with queues in every state, for pages to show. It is in memory and its page is
-// reached without a socket, so both may be in a bubble.
+// shop is a database with queues in every state, for pages to show. It is in memory, and its page
+// is reached without a socket, so both can be in a bubble.
 type shop struct{ *webshop.Shop }
 
 func newShop(t *testing.T) *shop { return &shop{webshop.New(t, testdb.Memory)} }
@@ -38,10 +38,10 @@ func bubble(t *testing.T, test func(*testing.T)) {
 	testdb.InBubble(t, true, test)
 }
 
-// site is the page at work, under a prefix.
+// site is a running page, under a prefix.
 type site struct {
 	t      testing.TB
-	url    string // with the prefix, without a slash at the end
+	url    string // with the prefix, without a trailing slash
 	client *http.Client
 	log    *lines
 }
@@ -64,7 +64,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// patience is for states that come soon, and tick how often they are looked for.
+// patience bounds the wait for a state, and tick is how often the state is checked.
 const (
 	patience = 30 * time.Second
 	tick     = 10 * time.Millisecond
@@ -81,7 +81,7 @@ func (s *shop) open(rights chanqweb.Rights, more ...func(*chanqweb.Config)) *sit
 	}
 	page, err := chanqweb.New(s.DB, cfg)
 	require.NoError(s.T, err)
-	s.T.Cleanup(page.Close) // after the server's, which waits for what follows
+	s.T.Cleanup(page.Close) // after the server is closed, which waits for event streams
 	site := s.serve(page)
 	site.log = log
 	return site
@@ -110,7 +110,7 @@ func (s *shop) serve(page *chanqweb.Handler) *site {
 	return &site{t: s.T, url: server.URL + "/ops/queues", client: client}
 }
 
-// reply is an answer that was read.
+// reply is a response that was read.
 type reply struct {
 	*http.Response
 	text string
@@ -134,7 +134,7 @@ func (s *site) get(path string) reply {
 	return s.do(r)
 }
 
-// see is get of a page that is there.
+// see is get for a page that exists.
 func (s *site) see(path string) string {
 	s.t.Helper()
 	r := s.get(path)
@@ -144,7 +144,7 @@ func (s *site) see(path string) string {
 
 var tokenField = regexp.MustCompile(`name="token" value="([0-9a-f]+)"`)
 
-// token is that of the forms of a page.
+// token returns the token of the forms of a page.
 func (s *site) token(path string) string {
 	s.t.Helper()
 	found := tokenField.FindStringSubmatch(s.see(path))

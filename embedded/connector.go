@@ -37,7 +37,7 @@ func newConnector(name, path string) (*connector, error) {
 	return c, nil
 }
 
-// Driver returns SQLite's driver, or one with a notifier. chanq derives the dialect from it.
+// Driver returns SQLite's driver, or a driver with a notifier. chanq derives the dialect from it.
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Close is called by (*sql.DB).Close.
@@ -65,8 +65,8 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{sqliteConn: full, writers: c.writers}, nil
 }
 
-// open opens a connection. While several processes make a new file a database in WAL mode, SQLite refuses some of them at
-// once, despite busy_timeout: open repeats these.
+// open opens a connection. While several processes turn a new file into a database in WAL mode, SQLite refuses some of
+// them immediately, despite busy_timeout. open retries in this case.
 func (c *connector) open(ctx context.Context) (driver.Conn, error) {
 	const sqliteBusy = 5
 	for until := time.Now().Add(busyTimeout); ; {
@@ -83,7 +83,7 @@ func (c *connector) open(ctx context.Context) (driver.Conn, error) {
 	}
 }
 
-// sqliteConn is what modernc.org/sqlite's connections can do.
+// sqliteConn has the methods of modernc.org/sqlite's connections.
 type sqliteConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -102,9 +102,9 @@ type conn struct {
 	inTx    bool // a transaction of this connection holds the writer queue
 }
 
-// The kinds of statements that matter to the writer queue, recognized by their first word. A
-// reader that is mistaken for a writer waits in the queue, and others wait until its
-// rows are closed. A writer that is mistaken for a reader polls as SQLite does.
+// The kinds of statements that matter to the writer queue, recognized by their first word. A reader that is classified as
+// a writer waits in the queue, and other writers wait until its rows are closed. A writer that is classified as a reader
+// polls as SQLite does.
 type kind uint8
 
 const (
@@ -119,7 +119,7 @@ const (
 func kindOf(query string) kind {
 	query = skipComments(query)
 	if skipComments(afterFirst(query)) != "" {
-		return scripts // or a CREATE TRIGGER, which does no harm
+		return scripts // or a CREATE TRIGGER, which is harmless
 	}
 	word := firstWord(query)
 	switch strings.ToUpper(word) {
@@ -139,7 +139,7 @@ func kindOf(query string) kind {
 		return commits
 	case "ROLLBACK":
 		if toSavepoint.MatchString(query) {
-			return reads // the transaction goes on
+			return reads // the transaction continues
 		}
 		return rollsBack
 	}
@@ -161,9 +161,8 @@ func firstWord(query string) string {
 	return query
 }
 
-// afterFirst returns what follows the first statement of a query. A semicolon in a
-// literal, a quoted name or a comment ends no statement: a reader with one there must not
-// wait for the writer.
+// afterFirst returns the text after the first statement of a query. A semicolon in a literal, a quoted name or a comment
+// ends no statement, so a reader with such a semicolon does not wait for the writer.
 func afterFirst(query string) string {
 	if !strings.Contains(query, ";") {
 		return ""
@@ -190,7 +189,7 @@ func afterFirst(query string) string {
 	return ""
 }
 
-// skipComments returns query from its first word on.
+// skipComments returns query starting at its first word.
 func skipComments(query string) string {
 	for {
 		query = strings.TrimLeft(query, " \t\r\n\f;(")
@@ -255,8 +254,8 @@ func (c *conn) leave() {
 	c.writers.leave()
 }
 
-// inTransaction tries to begin a transaction, which SQLite refuses within one: its driver
-// has no other way to find out. It takes no lock.
+// inTransaction tries to begin a transaction, which SQLite refuses within one: its driver has no other way to detect one.
+// It takes no lock.
 func (c *conn) inTransaction() bool {
 	if _, err := c.sqliteConn.ExecContext(context.Background(), "BEGIN", nil); err != nil {
 		return true
@@ -297,9 +296,8 @@ func (t *tx) end(f func() error) error {
 	return err
 }
 
-// IsValid reports false for a connection that is released inside a transaction, for
-// example after a script of several statements. database/sql then closes it: its next
-// user would hold the writer queue.
+// IsValid reports false for a connection that is released inside a transaction, for example after a script of several
+// statements. database/sql then closes it, because its next user would hold the writer queue.
 func (c *conn) IsValid() bool { return !c.inTx && c.sqliteConn.IsValid() }
 
 // Close leaves the writer queue if the connection is in a transaction.
@@ -375,8 +373,8 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	return leaveWithRows(inner, err, leave)
 }
 
-// leaveWithRows keeps the writer queue locked until the rows are closed: SQLite commits a
-// statement with RETURNING when its last row was read.
+// leaveWithRows keeps the writer queue locked until the rows are closed: SQLite commits a statement with RETURNING when
+// its last row has been read.
 func leaveWithRows(inner driver.Rows, err error, leave func(error)) (driver.Rows, error) {
 	if err != nil {
 		leave(err)
@@ -399,7 +397,7 @@ func (r *rows) Close() error {
 	return err
 }
 
-// HasNextResultSet and NextResultSet serve queries of several statements.
+// HasNextResultSet and NextResultSet support queries of several statements.
 func (r *rows) HasNextResultSet() bool {
 	more, ok := r.Rows.(driver.RowsNextResultSet)
 	return ok && more.HasNextResultSet()

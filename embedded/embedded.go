@@ -17,36 +17,37 @@ import (
 // inMemory is the path of a database without a file.
 const inMemory = ":memory:"
 
-// journalLimit is the length in bytes that the write-ahead log is cut to when it
-// is restarted. It stays below that by itself, unless a read takes long.
+// journalLimit is the length in bytes to which the write-ahead log is truncated when it is restarted. Without long reads the log does
+// not reach it.
 const journalLimit = 32 << 20
 
-// journalSuffix is that of the write-ahead log's name, which SQLite chose.
+// journalSuffix is the suffix of the write-ahead log's name, defined by SQLite.
 const journalSuffix = "-wal"
 
-// busyTimeout is how long a writer waits for another one.
+// busyTimeout is how long a writer waits for another writer.
 const busyTimeout = 10 * time.Second
 
 // memory numbers the databases in memory, so that each Open has its own.
 var memory atomic.Int64
 
 // Open opens the SQLite database at path, and creates the file if it does not exist. Several processes may share the file. The path
-// ":memory:" is a database in memory that lives until the *sql.DB is closed.
+// ":memory:" is a database in memory that exists until the *sql.DB is closed.
 //
 // The file has a write-ahead log, so that readers and the writer do not wait for each other. A commit is on disk when it returns
-// (synchronous=FULL; fullfsync, without which macOS leaves it in the cache of the disk). The file must be on a disk of this machine. On
-// a network file system (NFS, SMB) a write-ahead log is unsafe: its index is shared memory, and locks are unreliable there.
+// (synchronous=FULL; fullfsync, without which macOS leaves it in the cache of the disk). The file must be on a local disk. On a network
+// file system (NFS, SMB) a write-ahead log is unsafe: its index is shared memory, and locks are unreliable there.
 //
-// A transaction takes the write lock when it begins, also if it only reads. It waits for the lock for up to 11 s and then fails with
-// SQLITE_BUSY. So does a write outside of a transaction by the goroutine that holds the transaction. Within a process writers get the
-// lock in the order of their calls. Writers of different processes alternate by locks on two empty files, path-turn and path-next, which
-// remain. On Windows, without permission to create these files, and with programs that do not use them, processes poll for the lock.
+// A transaction takes the write lock when it begins, even if it only reads. It waits for the lock for up to 11 s and then fails with
+// SQLITE_BUSY. The same applies to a write outside of the transaction by the goroutine that holds the transaction. Within a process
+// writers get the lock in the order of their calls. Writers of different processes alternate by locks on two empty files, path-turn and
+// path-next, which remain. On Windows, without permission to create these files, and with programs that do not use them, processes poll
+// for the lock.
 //
 // The driver of the *sql.DB is a chanq.Notifier, so idle consumers of chanq wake when another process has sent a message. See
 // chanq.Config.Notifier; chanq.NoNotifier disables it. It notifies through named pipes in the directory path-notify: one per plain
 // queue, which remains, and one per ordered queue and process. That costs some microseconds per commit. Where there are no named pipes
-// (on Windows, on FAT, or without permission to create them), a process with idle consumers asks SQLite every 5 ms whether a commit has
-// happened, on a connection of its own. That takes some percent of a core.
+// (on Windows, on FAT, or without permission to create them), a process with idle consumers polls SQLite every 5 ms for a commit, on its
+// own connection. That takes some percent of a core.
 //
 // chanq.Migrate sets auto_vacuum = INCREMENTAL in a file without tables, so that consumers return the space of deleted messages to the
 // file system. Call it before you create your own tables. It does not change a file with tables: run PRAGMA auto_vacuum = INCREMENTAL
@@ -76,15 +77,15 @@ func Files(path string) []string {
 	for _, suffix := range []string{journalSuffix, "-shm", "-journal", turnSuffix, nextSuffix} {
 		files = append(files, path+suffix)
 	}
-	pipes, _ := os.ReadDir(path + notifySuffix) // which may not be there
+	pipes, _ := os.ReadDir(path + notifySuffix) // which might not exist
 	for _, pipe := range pipes {
 		files = append(files, filepath.Join(path+notifySuffix, pipe.Name()))
 	}
 	return append(files, path+notifySuffix)
 }
 
-// Connector is Open for programs that wrap drivers, for example for tracing: give the wrapped connector to sql.OpenDB. A wrapper must
-// pass Close on. If its Driver method does not return the connector's driver, set chanq.Config.Notifier to the connector's driver:
+// Connector is Open for programs that wrap drivers, for example for tracing: pass the wrapped connector to sql.OpenDB. A wrapper must
+// forward Close. If its Driver method does not return the connector's driver, set chanq.Config.Notifier to the connector's driver:
 // otherwise idle consumers of other processes poll.
 func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {

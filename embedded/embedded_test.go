@@ -62,7 +62,7 @@ func TestEachDatabaseInMemoryIsSeparateAndLivesUntilClose(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Exec("INSERT INTO t VALUES (1)")
 	require.Error(t, err)
-	// It also exists without a connection in the pool.
+	// The database in memory also exists without a connection in the pool.
 	a.SetMaxIdleConns(-1)
 	_, err = a.Exec("INSERT INTO t VALUES (1)")
 	require.NoError(t, err)

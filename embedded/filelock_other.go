@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fileLock is not built for this system: its processes poll, as SQLite has them do.
+// fileLock is not implemented for this system. Its processes poll for the lock, as SQLite does.
 type fileLock struct{ path string }
 
 func (*fileLock) lock(context.Context, time.Duration) bool { return false }

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 )
 
-// In a directory that other users may write to, the names of the lock files may be taken.
+// In a directory that other users can write to, the names of the lock files may be in use.
 func TestAForeignFileInPlaceOfALockFileIsNotChanged(t *testing.T) {
 	for name, plant := range map[string]func(victim, name string) error{
 		"symbolic link": os.Symlink,

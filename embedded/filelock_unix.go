@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// fileLock is a lock between processes, on two empty files that it makes. The
-// kernel gives a free lock to the first process that asks, which is often the process
-// that has just released it. A process that waits for the lock "turn" therefore holds the
-// lock "next" meanwhile, and the process that releases "turn" has to wait for "next".
+// fileLock is a lock between processes, on two empty files that it creates. The kernel grants a
+// free lock to the first process that requests it, which is often the process that has just
+// released it. A process that waits for the lock "turn" therefore holds the lock "next" meanwhile,
+// and the process that releases "turn" has to wait for "next".
 //
-// One goroutine at a time may have the lock or wait for it.
+// One goroutine at a time may hold the lock or wait for it.
 type fileLock struct {
 	path string
 
@@ -48,7 +48,7 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) bool {
 	}
 }
 
-// giveUp ends the wait, and reports whether the lock was granted meanwhile.
+// giveUp ends the wait, and reports whether the lock has been granted in the meantime.
 func (l *fileLock) giveUp(stuck bool) (granted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,13 +106,13 @@ func (l *fileLock) open() error {
 	return nil
 }
 
-// openLock creates a lock file, or opens an existing one. In a directory that other users
-// may write to, the name may be taken: a link is not followed, only a regular file is used,
-// and only the mode of a file that was created here is set.
+// openLock creates a lock file, or opens an existing one. In a directory that other users can write
+// to, the name may be in use: a link is not followed, only a regular file is used, and only the
+// mode of a file that was created here is set.
 func openLock(name string, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
-		_ = file.Chmod(mode) // against the umask
+		_ = file.Chmod(mode) // to override the umask
 		return file, nil
 	}
 	if !errors.Is(err, fs.ErrExist) {
@@ -140,7 +140,7 @@ func (l *fileLock) wait(next, turn *os.File) {
 	_ = flock(next, syscall.LOCK_UN)
 	l.asking, l.stuck = false, false
 	switch {
-	case err != nil: // closed, or no such locks: the wait of the caller times out
+	case err != nil: // closed, or locks are not supported: the wait of the caller times out
 	case l.waiter == nil:
 		_ = flock(turn, syscall.LOCK_UN)
 	default:
@@ -154,7 +154,7 @@ func (l *fileLock) unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.turn != nil {
-		_ = flock(l.turn, syscall.LOCK_UN) // of an open file it cannot fail
+		_ = flock(l.turn, syscall.LOCK_UN) // cannot fail for an open file
 	}
 }
 
@@ -163,13 +163,13 @@ func (l *fileLock) close() {
 	defer l.mu.Unlock()
 	l.closed = true // connections may outlive the *sql.DB
 	if l.turn != nil {
-		_ = l.turn.Close() // nothing was written to them
+		_ = l.turn.Close() // nothing was written to the files
 		_ = l.next.Close()
 		l.turn, l.next = nil, nil
 	}
 }
 
-// flock keeps the descriptor open for as long as the call takes.
+// flock keeps the descriptor open during the call.
 func flock(file *os.File, how int) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// journal keeps the write-ahead log short despite overlapping readers. SQLite copies the log
-// into the database while they read, but restarts it only in a moment in which no reader
-// uses it. If each read overlaps the next, there is no such moment, and the log grows
-// without bound. A writer whose log has become long therefore waits for the current
-// readers; readers that begin meanwhile read the database only.
+// journal keeps the write-ahead log short despite overlapping readers. SQLite copies the log into
+// the database while they read, but restarts it only at a moment when no reader uses it. If each
+// read overlaps the next, there is no such moment, and the log grows without bound. A writer whose
+// log has become long therefore waits for the current readers; readers that begin during the wait
+// read only the database.
 //
-// A single long read keeps the log in any case, since its snapshot is only there. The wait
-// for it ends soon, and is repeated with growing pauses. When the read has ended, SQLite
-// restarts the log by itself.
+// A single long read always keeps the log, because its snapshot exists only there. The wait for it
+// ends soon, and is repeated with growing pauses. When the read has ended, SQLite restarts the log
+// on its own.
 //
-// The journal belongs to the writer that holds the writer queue.
+// Only the writer that holds the writer queue uses the journal.
 type journal struct {
 	path     string        // of the log; "" in memory
 	long     int64         // journalLong
@@ -32,12 +32,12 @@ func newJournal(path string) journal {
 }
 
 const (
-	// journalLong is the length of a log that SQLite does not restart by itself: it restarts
-	// a log at 4 MiB, and few transactions write more than this.
+	// journalLong is a log length that SQLite does not reach when it restarts the log on its own:
+	// it restarts at 4 MiB, and few transactions write more than this.
 	journalLong = 2 * journalLimit
 	journalLook = time.Second
-	// journalPatience is how long a writer waits for the readers; all writers wait with it.
-	// The waits take at most 5 % of the time, later of a minute.
+	// journalPatience is how long a writer waits for the readers; all writers wait with it. The
+	// waits take at most 5 % of the time, later 5 % of a minute.
 	journalPatience = 250 * time.Millisecond
 	journalShare    = 20
 	journalAtLeast  = time.Minute

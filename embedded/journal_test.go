@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SQLite is slow with the race detector, so the logs of the tests are shorter: SQLite
-// restarts one at testRestart here, not at 4 MiB.
+// SQLite is slow with the race detector, so the logs of the tests are shorter: here SQLite restarts
+// a log at testRestart, not at 4 MiB.
 const (
 	testRestart = 200_000
 	testLong    = 1_000_000
 )
 
-// written returns a file with one connection that writes, and the journal that it uses.
+// written returns a file with one connection that writes, and the journal of that connection.
 func written(t *testing.T) (db *sql.DB, j *journal, exec func(text string)) {
 	path := filepath.Join(t.TempDir(), "t.db")
 	opened, err := Connector(path)
@@ -37,7 +37,7 @@ func written(t *testing.T) (db *sql.DB, j *journal, exec func(text string)) {
 	exec(fmt.Sprintf("PRAGMA wal_autocheckpoint(%d)", testRestart/4096))
 	exec("CREATE TABLE t (n INTEGER PRIMARY KEY, b BLOB); INSERT INTO t VALUES (1, x''), (2, x'')")
 	j = &opened.(*connector).writers.journal
-	j.next = time.Now().Add(time.Hour) // what SQLite does by itself
+	j.next = time.Now().Add(time.Hour) // to test what SQLite does on its own
 	return db, j, exec
 }
 
@@ -51,8 +51,8 @@ func read(t *testing.T, db *sql.DB) *sql.Rows {
 	return rows
 }
 
-// There is always a reader that began before the last write, and each read is short: SQLite
-// by itself finds no moment to restart the log.
+// There is always a reader that began before the last write, and each read is short. SQLite on its
+// own never gets to restart the log.
 func TestTheLogIsRestartedDespiteOverlappingReaders(t *testing.T) {
 	db, j, exec := written(t)
 	reader := read(t, db)
@@ -98,7 +98,7 @@ func TestTheLogShrinksAfterALongRead(t *testing.T) {
 		exec(write)
 	}
 	require.NoError(t, staying.Close())
-	exec(write) // copies what the reader kept
+	exec(write) // copies the pages that the reader kept in the log
 	exec(write) // restarts the log
 	require.LessOrEqual(t, j.length(), int64(limit))
 }
@@ -132,7 +132,7 @@ func TestALogThatCannotBeShortenedIsTriedWithGrowingPauses(t *testing.T) {
 		j.shorten(slow)
 		calls := slow.calls
 		j.shorten(slow)
-		require.Equal(t, calls, slow.calls, "it is not")
+		require.Equal(t, calls, slow.calls, "a pause follows a slow attempt")
 		require.WithinDuration(t, time.Now().Add(j.pause), j.next, time.Second)
 		pauses = append(pauses, j.pause)
 	}

@@ -16,23 +16,22 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// fileDriver is SQLite's driver for one file, and the Notifier of that file. chanq gets it
-// from the *sql.DB.
+// fileDriver is SQLite's driver for one file, and the Notifier of that file. chanq obtains it from the *sql.DB.
 type fileDriver struct {
 	*sqlite.Driver
 	*notifier
 }
 
-// notifier wakes idle consumers of other processes that have the same file. It is a chanq.Notifier.
+// notifier wakes idle consumers of other processes that use the same file. It is a chanq.Notifier.
 //
-// Each plain queue has a named pipe in the directory path-notify, which idle consumers make and
-// have open for reading. A sender writes one or more bytes into it after a commit. The first process that reads
-// a byte wakes a consumer, so one message wakes one process of any number. A stopped process does not read, and a process that
-// died leaves nothing behind. If no process listens, the pipe cannot be opened for writing, and a notification costs one system call.
+// Each plain queue has a named pipe in the directory path-notify, which idle consumers create and open for reading. A sender writes
+// one or more bytes into it after a commit. The first process that reads a byte wakes a consumer, so one message wakes only one
+// process. A stopped process does not read, and a process that died leaves nothing behind. If no process listens, the pipe cannot be
+// opened for writing, and a notification costs one system call.
 //
-// No notification is lost. A byte is read as long as a process has the pipe open. If no process has it open during
-// a notification, or all processes close it with bytes in it, the next process that opens it polls first.
-// A byte that was read for a consumer that has left is written again.
+// No notification is lost. A byte is not lost as long as a process has the pipe open. If no process has it open during a
+// notification, or all processes close it with bytes in it, the next process that opens it polls first. A byte that was read for a
+// consumer that has stopped listening is written again.
 //
 // Ordered queues have other pipes: see owners.go.
 //
@@ -46,22 +45,22 @@ type notifier struct {
 	closing chan struct{}               // closed by close
 	joined  sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows; held for moments
+	mu       sync.Mutex // guards the fields below; held briefly
 	closed   bool
 	plain    map[string]*plainQueue
 	owners   map[string]*ownerQueue
 	polls    bool               // there is a goroutine that polls
-	tried    time.Time          // when a pipe could last not be opened
+	tried    time.Time          // when opening a pipe last failed
 	notified map[string]*recent // notifications of each plain queue by this process
 	named    map[string]*named  // notifications of each ordered queue by this process
 
 	listing listing // guarded by its own mutex
 }
 
-// recent has the notifications of a plain queue by this process. mu of the notifier guards them.
+// recent has this process's notifications of a plain queue. mu of the notifier guards them.
 type recent struct {
 	at   time.Time   // of the last one
-	late *time.Timer // sends a notification for those that came too soon after that; nil: there are none
+	late *time.Timer // sends a notification for those that came too soon after at; nil: there are none
 }
 
 // plainQueue is a plain queue for which this process listens. mu of the notifier guards it.
@@ -70,23 +69,21 @@ type plainQueue struct {
 	pipe    *pipe // nil: SQLite is polled
 	waiters []*waiter
 	next    int           // the waiter to wake next
-	left    chan struct{} // closed when no consumer listens any more
+	left    chan struct{} // closed when no consumer listens
 }
 
 const (
 	notifySuffix = "-notify"
-	// perConsumer is how many messages a woken consumer claims by itself, at least.
+	// perConsumer is the least number of messages that a woken consumer claims alone.
 	perConsumer = 16
-	// mostWoken is how many consumers one notification wakes, for any number of messages. While more are sent, each
-	// notification wakes one more: a consumer that finds nothing to claim delays the writers.
+	// mostWoken is the most consumers that one notification wakes, for any number of messages. While more messages are sent, each
+	// notification wakes one more consumer. More would be harmful, because a consumer that finds nothing to claim delays the writers.
 	mostWoken = 4
-	sending   = 50 * time.Millisecond // for how long after a notification more are expected
-	// yieldFor is how long a woken process leaves the next bytes to others. It polls again
-	// by itself soon after that.
+	sending   = 50 * time.Millisecond // how long after a notification more are expected
+	// yieldFor is how long a woken process leaves the next bytes to other processes. It polls again on its own soon after that.
 	yieldFor = 5 * time.Millisecond
-	// notifyEvery is the least time between two notifications. Each byte wakes every waiting
-	// process for a moment, which would cost many senders of single messages time at each
-	// commit. A woken process does not read for as long.
+	// notifyEvery is the least time between two notifications. Each byte briefly wakes every waiting process, which would delay each
+	// commit of many senders of single messages. A woken process does not read for that long.
 	notifyEvery = yieldFor
 	// missing is how often a process checks whether its pipe was removed.
 	missing = time.Second
@@ -105,7 +102,7 @@ func newNotifier(path string, connect func() (driver.Conn, error)) *notifier {
 	return &notifier{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), plain: map[string]*plainQueue{}, owners: map[string]*ownerQueue{}, notified: map[string]*recent{}, named: map[string]*named{}}
 }
 
-// Listen implements chanq.Notifier. Notifications are received from the call on.
+// Listen implements chanq.Notifier. Notifications are received as soon as it is called.
 func (b *notifier) Listen(queue string, slots []int) (woken <-chan struct{}, stop func()) {
 	if slots != nil {
 		return b.listenAsOwner(queue, slots)
@@ -174,7 +171,7 @@ func (b *notifier) notifyConsumers(queue string, messages int) {
 	}
 }
 
-// toWake returns how many consumers to wake now.
+// toWake returns the number of consumers to wake now.
 func (b *notifier) toWake(queue string, messages int) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,22 +208,22 @@ func (b *notifier) notifyDelayed(queue string, r *recent) {
 	}
 }
 
-// wakeOthers wakes n consumers that listen, in any process.
+// wakeOthers wakes n listening consumers, in any process.
 func (b *notifier) wakeOthers(queue string, n int) { writePipe(b.pipeOf(queue), make([]byte, n)) }
 
-// leave ends the listening of a consumer. A notification that it has not received is passed on.
+// leave stops listening for a consumer. It passes on a notification that the consumer has not received.
 func (b *notifier) leave(l *plainQueue, w *waiter) {
 	if b.left(l, w) {
 		b.wakeOthers(l.queue, 1)
 	}
 }
 
-// left ends the listening of a consumer, and reports whether a notification has to be passed on to another process.
+// left stops listening for a consumer, and reports whether a notification has to be passed on to another process.
 func (b *notifier) left(l *plainQueue, w *waiter) (recent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := slices.Index(l.waiters, w)
-	if at < 0 { // its channel is closed already
+	if at < 0 { // its channel is already closed
 		return false
 	}
 	l.waiters = slices.Delete(l.waiters, at, at+1)
@@ -249,7 +246,7 @@ func (b *notifier) end(l *plainQueue) {
 	}
 }
 
-// closeAll closes the channels of all waiters: notifications are not received any more. mu is held.
+// closeAll closes the channels of all waiters: notifications are no longer received. mu is held.
 func (b *notifier) closeAll(l *plainQueue) {
 	for _, w := range l.waiters {
 		close(w.woken)
@@ -258,7 +255,7 @@ func (b *notifier) closeAll(l *plainQueue) {
 	b.end(l)
 }
 
-// wake wakes n of the waiters in turn, and none twice.
+// wake wakes n of the waiters in turn, none of them twice.
 func (l *plainQueue) wake(n int) {
 	for range l.waiters {
 		if n == 0 {
@@ -270,7 +267,7 @@ func (l *plainQueue) wake(n int) {
 		select {
 		case w.woken <- struct{}{}:
 			n--
-		default: // it has one that it has not received
+		default: // it has an unreceived value
 		}
 	}
 }
@@ -283,7 +280,7 @@ func (b *notifier) readPipe(l *plainQueue) {
 		case err == nil:
 			b.received(l, n)
 			b.yield(l)
-			if n := pipe.rest(); n > 0 { // no other process has taken them
+			if n := pipe.rest(); n > 0 { // no other process has read these bytes
 				b.received(l, n)
 				b.yield(l)
 			}
@@ -294,7 +291,7 @@ func (b *notifier) readPipe(l *plainQueue) {
 	}
 }
 
-// received wakes waiters, or consumers of other processes if they have left.
+// received wakes waiters, or consumers of other processes if the waiters have left.
 func (b *notifier) received(l *plainQueue, n int) {
 	b.mu.Lock()
 	gone := len(l.waiters) == 0
@@ -305,8 +302,8 @@ func (b *notifier) received(l *plainQueue, n int) {
 	}
 }
 
-// renew opens a pipe again that was removed, from which nothing was read lately. It returns
-// nil when all consumers have left, or have to.
+// renew reopens a removed pipe from which nothing was read recently. It returns nil when all consumers have left or have
+// to leave.
 func (b *notifier) renew(l *plainQueue, removed bool) *pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -325,7 +322,7 @@ func (b *notifier) renew(l *plainQueue, removed bool) *pipe {
 	return nil
 }
 
-// yield leaves the pipe to other processes until a waiter has received its notification, and for yieldFor in any case.
+// yield leaves the pipe to other processes until a waiter has received its notification, and for at least yieldFor.
 func (b *notifier) yield(l *plainQueue) {
 	timer := time.NewTicker(yieldFor)
 	defer timer.Stop()
@@ -344,7 +341,7 @@ func (b *notifier) yield(l *plainQueue) {
 	}
 }
 
-// close ends the notifier. It closes the channels of consumers that still listen, and sends delayed notifications.
+// close ends the notifier. It closes the channels of listening consumers, and sends delayed notifications.
 func (b *notifier) close() {
 	b.mu.Lock()
 	if !b.closed {

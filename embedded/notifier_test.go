@@ -17,7 +17,7 @@ import (
 
 const queue = "main.work"
 
-// at returns the notifier of a process of its own that has opened path.
+// at returns the notifier of a simulated process that has opened path.
 func at(t *testing.T, path string) *notifier {
 	t.Helper()
 	c, err := Connector(path)
@@ -64,7 +64,7 @@ func requireWoken(t *testing.T, woken <-chan struct{}) {
 	}
 }
 
-// requireQuiet waits for longer than a notification takes.
+// requireQuiet requires that no notification arrives in more than its usual time.
 func requireQuiet(t *testing.T, woken ...<-chan struct{}) {
 	t.Helper()
 	<-time.After(10 * yieldFor)
@@ -117,13 +117,13 @@ func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 	require.Eventually(t, func() bool { return sum() == 2+mostWoken }, time.Minute, time.Millisecond, "one more")
 }
 
-// A process that was woken claims, and leaves the next notification to others.
+// A woken process claims, and leaves the next notification to other processes.
 func TestAWokenProcessLeavesTheNextNotificationToOthers(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, first, second := at(t, path), at(t, path), at(t, path)
 	woken, _ := listen(t, first)
-	require.Eventually(t, func() bool { // on a slow machine the first process may read again too soon
+	require.Eventually(t, func() bool { // on a slow machine the first process may read again too early
 		sender.wakeOthers(queue, 1)
 		requireWoken(t, woken)
 		sender.wakeOthers(queue, 1)
@@ -172,7 +172,7 @@ func TestANotificationOfAConsumerThatLeavesIsPassedOn(t *testing.T) {
 	stop()
 	requireQuiet(t, others)
 
-	// The same within one process. A first value that was not received is not passed on.
+	// The same within one process. An unreceived first value is not passed on.
 	woken, stop := listen(t, stayer)
 	first, last := others, woken
 	sender.wakeOthers(queue, 2)
@@ -185,7 +185,8 @@ func TestANotificationOfAConsumerThatLeavesIsPassedOn(t *testing.T) {
 	requireQuiet(t, first)
 }
 
-// Bytes in the pipe when the last process leaves wake no later consumer, which polls first.
+// Bytes that are in the pipe when the last process leaves wake no later consumer, because that
+// polls first.
 func TestEarlierNotificationsWakeNoLaterConsumer(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
@@ -196,7 +197,7 @@ func TestEarlierNotificationsWakeNoLaterConsumer(t *testing.T) {
 	sender.wakeOthers(queue, 100)
 	requireWoken(t, woken)
 	stop()
-	b.joined.Wait() // it writes the bytes again that it had read without a waiter
+	b.joined.Wait() // it writes bytes back that it had read without a waiter
 	woken, stop = listen(t, b)
 	defer stop()
 	requireQuiet(t, woken)
@@ -212,7 +213,7 @@ func TestARemovedPipeIsCreatedAgain(t *testing.T) {
 	requireWoken(t, woken)
 	sender.Notify(chanq.Notification{Queue: queue, Messages: 1})
 	requireWoken(t, woken)
-	// If that fails, the channel of the consumer is closed.
+	// If the pipe cannot be opened again, the channel of the consumer is closed.
 	require.NoError(t, os.RemoveAll(path+notifySuffix))
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
 	_, open := <-woken
@@ -331,7 +332,7 @@ func TestWithoutPipesSQLiteIsPolled(t *testing.T) {
 	b.joined.Wait()
 }
 
-// A temporary failure, such as too many open files, does not cause polling permanently.
+// A temporary failure, such as too many open files, does not cause permanent polling.
 func TestAMissingPipeIsCreatedWhileSQLiteIsPolled(t *testing.T) {
 	t.Parallel()
 	path := database(t)
@@ -350,7 +351,7 @@ func TestAMissingPipeIsCreatedWhileSQLiteIsPolled(t *testing.T) {
 	stop()
 }
 
-// A commit before the first poll of SQLite may be later than the last poll of the consumer.
+// A commit before the first poll of SQLite may follow the last poll of the consumer.
 func TestACommitBeforeTheFirstPollWakesAConsumer(t *testing.T) {
 	path := database(t)
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))
@@ -379,7 +380,7 @@ func requireQuietEventually(t *testing.T, woken <-chan struct{}) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The consumer then polls, and listens again.
+// The consumer then polls and listens again.
 func TestIfSQLiteCannotBePolledTheChannelIsClosed(t *testing.T) {
 	path := database(t)
 	require.NoError(t, os.WriteFile(path+notifySuffix, nil, 0o600))

@@ -15,11 +15,11 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Ordered queues. Each process that listens has a pipe of its own, queue@random. A sender writes the slots of a notification
-// to all of them, and each reader wakes the consumers that own one of the slots.
+// Ordered queues. Each listening process has its own pipe, queue@random. A sender writes the slots of a notification to all
+// pipes, and each reader wakes the consumers that own one of the slots.
 //
-// No notification is lost. Consumers poll after their pipe has its name, and the list of names is read again whenever the
-// directory has changed. A pipe that was full when it was written to has more data than one read takes, which wakes every
+// No notification is lost. Consumers poll after their pipe has its name, and senders read the list of names again whenever
+// the directory has changed. A pipe that was full during a write has more data than one read takes, which wakes every
 // consumer.
 
 // ownerQueue is an ordered queue for which this process listens. mu of the notifier guards it.
@@ -27,7 +27,7 @@ type ownerQueue struct {
 	queue   string
 	pipe    *pipe // nil: SQLite is polled
 	waiters []*waiter
-	rest    []byte // the part of a record that was read; only the reading goroutine uses it
+	rest    []byte // the incomplete record that was read last; only the reading goroutine uses it
 }
 
 // waiter is a consumer that listens.
@@ -37,17 +37,17 @@ type waiter struct {
 	notified bool          // of a plain queue: the value in woken is a notification, not the first value
 }
 
-// named has the notifications of an ordered queue by this process. mu of the notifier guards it.
+// named has this process's notifications of an ordered queue. mu of the notifier guards it.
 type named struct {
 	at    time.Time   // of the last one
-	late  *time.Timer // sends those that came too soon after that; nil: there are none
-	slots []int       // of those; nil: any
+	late  *time.Timer // sends notifications that came too soon after at; nil: there are none
+	slots []int       // of these notifications; nil: any
 }
 
 const (
-	mostRecord = 511 // bytes: a write of so many is atomic on every system
+	mostRecord = 511 // bytes: a write of this size is atomic on every system
 	readBuffer = 4 << 10
-	// coarse is the most by which the time of a change of a directory may be too early.
+	// coarse is the most by which the modification time of a directory may be too early.
 	coarse = 2 * time.Second
 )
 
@@ -74,7 +74,7 @@ func (b *notifier) listenAsOwner(queue string, slots []int) (woken <-chan struct
 	return w.woken, func() { b.leaveOwners(q, w) }
 }
 
-// openOwners has the pipe of this process opened and read. mu is held.
+// openOwners opens the pipe of this process and starts its reader. mu is held.
 func (b *notifier) openOwners(q *ownerQueue) bool {
 	pipe, err := b.newPipe(q.queue)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *notifier) newPipe(queue string) (*pipe, error) {
 	return openOwnPipe(b.pipeOf(queue)+"@"+rand.Text(), b.path())
 }
 
-// leaveOwners ends the listening of a consumer. What it has not received is for no other consumer.
+// leaveOwners stops listening for a consumer. An unreceived notification is for no other consumer.
 func (b *notifier) leaveOwners(q *ownerQueue, w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +123,7 @@ func (q *ownerQueue) wake(slots []int) {
 		if notify.Concerns(w.slots, slots) {
 			select {
 			case w.woken <- struct{}{}:
-			default: // it has one that it has not received
+			default: // it has an unreceived value
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (b *notifier) readOwners(q *ownerQueue) {
 	}
 }
 
-// received takes records. If there is more, records may be missing. mu of the notifier is held.
+// received processes records. If more is set, records may be missing. mu of the notifier is held.
 func (q *ownerQueue) received(data []byte, more bool) {
 	if more {
 		q.wake(nil)
@@ -160,15 +160,15 @@ func (q *ownerQueue) received(data []byte, more bool) {
 		q.wake(notify.Parse(string(record)))
 		data = rest
 	}
-	if len(data) > mostRecord { // not ours
+	if len(data) > mostRecord { // not written by chanq
 		q.wake(nil)
 		data = nil
 	}
 	q.rest = slices.Clone(data)
 }
 
-// renewOwners opens another pipe for one that was removed, from which nothing was read lately. It returns nil when all
-// consumers have left, or have to.
+// renewOwners replaces a removed pipe from which nothing was read recently. It returns nil when all consumers have left or
+// have to leave.
 func (b *notifier) renewOwners(q *ownerQueue, removed bool) *pipe {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,7 +211,7 @@ func (b *notifier) notifyOwners(queue string, slots []int) {
 	b.mu.Unlock()
 }
 
-// notifyLate sends what came too soon, if that was not done yet.
+// notifyLate sends the delayed notifications, if that was not done yet.
 func (b *notifier) notifyLate(queue string, n *named) {
 	b.mu.Lock()
 	late, slots := n.late, n.slots
@@ -223,7 +223,7 @@ func (b *notifier) notifyLate(queue string, n *named) {
 	}
 }
 
-// writeOwners writes a record to each pipe of an ordered queue. A pipe of a process that has died is removed.
+// writeOwners writes a record to each pipe of an ordered queue. It removes the pipe of a process that has died.
 func (b *notifier) writeOwners(queue string, slots []int) {
 	folder, record := b.path()+notifySuffix, []byte(notify.Format(slots, mostRecord-1)+"\n")
 	prefix := fileName(queue) + "@"
@@ -236,15 +236,15 @@ func (b *notifier) writeOwners(queue string, slots []int) {
 	}
 }
 
-// listing is the names of the pipes of ordered queues in a directory, as they were when it was last changed.
+// listing caches the names of the pipes of ordered queues in a directory, as of its last change.
 type listing struct {
-	mu      sync.Mutex // guards what follows; held while the directory is read
+	mu      sync.Mutex // guards the fields below; held while the directory is read
 	changed time.Time
-	sure    bool // changed is long before the names were read: every later change has another time
+	sure    bool // changed is long before the names were read, so every later change has another time
 	names   []string
 }
 
-// of returns the names. It is one system call while the directory does not change.
+// of returns the names. It costs one system call while the directory does not change.
 func (l *listing) of(folder string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

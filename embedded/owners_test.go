@@ -115,7 +115,7 @@ func TestAPipeThatNoProcessHasOpenIsRemovedByASender(t *testing.T) {
 	require.Empty(t, text)
 }
 
-// A process that was stopped for long has not read what was written.
+// A process that was stopped for a long time has not read its pipe.
 func TestAFullPipeWakesEveryOwner(t *testing.T) {
 	q := ownerQueue{waiters: []*waiter{{woken: make(chan struct{}, 1), slots: []int{1}}, {woken: make(chan struct{}, 1), slots: []int{2}}}}
 	woken := func() (each []bool) {
@@ -151,7 +151,7 @@ func TestTheNamesOfPipesAreReadAgainWhenTheDirectoryHasChanged(t *testing.T) {
 	for i := range 3 {
 		_, _, _ = owner(t, path, 2)
 		require.Len(t, l.of(folder), 2+i)
-		require.False(t, l.sure, "another change may have the same time")
+		require.False(t, l.sure, "another change might have the same time")
 	}
 	stop()
 	require.Len(t, l.of(folder), 3)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pipe is not built for this system: SQLite is asked.
+// pipe is not implemented for this system: SQLite is polled.
 type pipe struct{}
 
 func openPipe(string, string) (*pipe, error)    { return nil, errors.ErrUnsupported }

@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// pipe is a named pipe that is open for reading. It is also open for writing, so that it never
-// ends. One goroutine reads.
+// pipe is a named pipe that is open for reading. It is also open for writing, so that reads never return EOF. One goroutine reads.
 type pipe struct {
 	name string
 	file *os.File
 	info fs.FileInfo
 }
 
-// openPipe opens a pipe. It creates the pipe and its directory if they are missing, writable by the users
-// that may write to the database. As with lock files, the name may be taken
-// if other users may write to the directory: links are not followed, and only a pipe is used.
+// openPipe opens a pipe. It creates the pipe and its directory if they are missing, writable by the users that can write to the
+// database. As with lock files, the name may be in use if other users can write to the directory: links are not followed, and only a
+// pipe is used.
 func openPipe(name, database string) (*pipe, error) {
 	info, err := os.Stat(database)
 	if err != nil {
@@ -46,7 +45,7 @@ func openPipe(name, database string) (*pipe, error) {
 		err = fmt.Errorf("%s is not a named pipe (%w)", name, fs.ErrInvalid)
 	}
 	if err == nil && made == nil {
-		err = p.file.Chmod(mode) // against the umask
+		err = p.file.Chmod(mode) // to override the umask
 	}
 	if err == nil {
 		err = p.file.SetReadDeadline(time.Time{}) // otherwise a read could not be interrupted
@@ -61,7 +60,7 @@ func openPipe(name, database string) (*pipe, error) {
 func makeDirectory(name string, mode fs.FileMode) error {
 	err := os.Mkdir(name, mode)
 	if err == nil {
-		return setMode(name, mode) // against the umask
+		return setMode(name, mode) // to override the umask
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return err
@@ -73,8 +72,8 @@ func makeDirectory(name string, mode fs.FileMode) error {
 	return err
 }
 
-// setMode sets the mode of a directory. Another file may have its name since it was made: a link is not followed, and what is not a
-// directory is left alone.
+// setMode sets the mode of a directory. Another file may have taken its name since its creation: a link is not followed, and the
+// mode of anything but a directory is not changed.
 func setMode(name string, mode fs.FileMode) error {
 	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -99,14 +98,14 @@ func (p *pipe) read(patience time.Duration) (int, error) {
 	return p.file.Read(make([]byte, 1))
 }
 
-// rest reads what is in the pipe, without waiting.
+// rest reads all data in the pipe, without waiting.
 func (p *pipe) rest() (n int) {
 	raw, err := p.file.SyscallConn()
 	if err != nil || p.file.SetReadDeadline(time.Time{}) != nil {
 		return 0
 	}
 	_ = raw.Read(func(fd uintptr) bool {
-		for buffer := make([]byte, 512); ; { // there may be much if this process was stopped for long
+		for buffer := make([]byte, 512); ; { // there may be much data if this process was stopped for a long time
 			some, err := syscall.Read(int(fd), buffer)
 			if err != nil || some == 0 {
 				return true
@@ -119,7 +118,7 @@ func (p *pipe) rest() (n int) {
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// isThere reports whether its name still belongs to this pipe.
+// isThere reports whether the pipe's name still belongs to this pipe.
 func (p *pipe) isThere() bool {
 	info, err := os.Lstat(p.name)
 	return err == nil && os.SameFile(info, p.info)
@@ -128,7 +127,7 @@ func (p *pipe) isThere() bool {
 // close may be called while another goroutine reads, and ends the read.
 func (p *pipe) close() { _ = p.file.Close() }
 
-// writePipe writes to a pipe, if a process has it open. It does not wait. It reports that no process has it open.
+// writePipe writes to a pipe, if a process has it open, without waiting. It reports whether no process has it open.
 func writePipe(name string, data []byte) (unused bool) {
 	fd, err := syscall.Open(name, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -137,19 +136,19 @@ func writePipe(name string, data []byte) (unused bool) {
 	defer syscall.Close(fd)
 	var info syscall.Stat_t
 	if err := syscall.Fstat(fd, &info); err == nil && info.Mode&syscall.S_IFMT == syscall.S_IFIFO {
-		_, _ = syscall.Write(fd, data) // a pipe that is full wakes enough
+		_, _ = syscall.Write(fd, data) // a full pipe already wakes enough consumers
 	}
 	return false
 }
 
-// openOwnPipe opens a pipe that this process alone reads. It gets its name when it is open: a sender that finds it closed under that
-// name may remove it.
+// openOwnPipe opens a pipe that only this process reads. The pipe gets its name after it was opened, because a sender removes a pipe
+// under that name that no process has open.
 func openOwnPipe(name, database string) (*pipe, error) {
 	folder, file := filepath.Split(name)
 	hidden := filepath.Join(folder, "."+file)
 	p, err := openPipe(hidden, database)
 	if err != nil {
-		_ = os.Remove(hidden) // it may have been made, and not opened
+		_ = os.Remove(hidden) // it may have been created and not opened
 		return nil, err
 	}
 	if err := os.Rename(p.name, name); err != nil {
@@ -166,7 +165,7 @@ func (p *pipe) remove() {
 	p.close()
 }
 
-// removeUnused removes an own pipe that no process has open: its reader has died.
+// removeUnused removes an own pipe that no process has open, because its reader has died.
 func removeUnused(name string) {
 	if info, err := os.Lstat(name); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
 		_ = os.Remove(name)

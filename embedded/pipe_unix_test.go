@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where others may write, another file may have the name of the folder as soon as that is made.
+// If other users can write to the directory, another file may take the name of the folder as soon
+// as the folder is created.
 func TestAFileInPlaceOfTheFolderKeepsItsMode(t *testing.T) {
 	dir := t.TempDir()
 	victim, link, links := filepath.Join(dir, "victim"), filepath.Join(dir, "link"), filepath.Join(dir, "links")

@@ -11,7 +11,7 @@ import (
 const (
 	// pollEvery is how often SQLite is polled while a consumer without a pipe is idle.
 	pollEvery = 5 * time.Millisecond
-	// pollRest is the pause after a commit of another connection, whatever it wrote.
+	// pollRest is the pause after a commit of another connection to any table.
 	pollRest = 20 * time.Millisecond
 )
 
@@ -44,12 +44,12 @@ func (b *notifier) poll() {
 	}
 }
 
-// polled wakes the consumers without a pipe, or closes their channels after an error. It reports whether there are any left.
+// polled wakes the consumers without a pipe, or closes their channels after an error. It reports whether any are left.
 func (b *notifier) polled(changed bool, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.polls = false
-	again := time.Since(b.tried) > missing // the cause of the failure may be gone, for example too many open files
+	again := time.Since(b.tried) > missing // the cause of the failure might be gone, for example too many open files
 	for _, l := range b.plain {
 		switch {
 		case l.pipe != nil:

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeWithoutEnd writes as fast as it can until its parent stops it. It prints a line when
-// it has begun.
+// writeWithoutEnd writes as fast as possible until its parent stops it. It prints a line when it
+// has begun.
 func writeWithoutEnd(ctx context.Context, path string, _ <-chan string) error {
 	db, err := embedded.Open(path)
 	if err != nil {
@@ -83,8 +83,8 @@ func takeWriterLock(t *testing.T, path string) (give func()) {
 	return give
 }
 
-// It counts how often the other process writes while this one waits, since the elapsed time
-// depends on the machine.
+// The test counts the writes of the other process while this process waits, because the elapsed
+// time depends on the machine.
 func TestAProcessThatWritesContinuouslyDoesNotStarveOthers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -112,7 +112,7 @@ func TestAProcessThatWritesContinuouslyDoesNotStarveOthers(t *testing.T) {
 }
 
 func TestTheWriterLockOfAnotherProcessIsWaitedForOnce(t *testing.T) {
-	testdb.Long(t) // it bounds real time
+	testdb.Long(t) // bounds real time
 	path, db := openShared(t)
 	insert := func(ctx context.Context) error {
 		_, err := db.ExecContext(ctx, "INSERT INTO mine VALUES (1)")

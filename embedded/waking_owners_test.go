@@ -21,7 +21,7 @@ func own(ctx context.Context, path string, _ <-chan string) error {
 	return waking.Own(ctx, db, chanq.Config{})
 }
 
-// Package waking has four processes consume an ordered queue of a file.
+// Package waking starts four processes that consume an ordered queue of a file.
 func TestTheOwnerOfASlotGetsEachMessageAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "queue.db")
 	db, err := embedded.Open(path)

@@ -98,7 +98,7 @@ func (s *shared) pass() {
 	require.Equal(s, body, testdb.Receive(s, s.woken, "the message"))
 }
 
-// settle waits for d, in which nothing should happen.
+// settle waits for d, during which nothing should happen.
 func (s *shared) settle(d time.Duration) {
 	select {
 	case <-s.Context().Done():
@@ -112,7 +112,7 @@ func TestAProcessThatPollsOnceAnHourGetsEachMessageAtOnce(t *testing.T) {
 	s.reader()
 	s.pass()
 	for i := range 30 {
-		s.settle(time.Duration(i) * time.Millisecond) // it claims, polls, or is idle
+		s.settle(time.Duration(i) * time.Millisecond) // the process claims, polls, or is idle
 		s.pass()
 	}
 }
@@ -134,7 +134,7 @@ func TestWithoutANotifierAConsumerWaitsForItsNextPoll(t *testing.T) {
 	testdb.SendBy(s, silent, chanq.Message[string]{Body: "b"})
 	s.settle(100 * time.Millisecond)
 	for consumer, before := range polls {
-		if received := len(consumer.C()); consumer.Stats().Looks == before { // otherwise its pause has ended by itself
+		if received := len(consumer.C()); consumer.Stats().Looks == before { // otherwise its pause has ended on its own
 			require.Zero(t, received)
 		}
 	}

@@ -13,15 +13,16 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A stopped process reads no bytes, so other processes get them. A killed process has no open pipe.
+// A stopped process reads no bytes, so that other processes receive them. A killed process has no open
+// pipe.
 func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 	t.Parallel()
 	s := share(t)
 	stuck := s.reader()
 	s.pass()
-	s.settle(200 * time.Millisecond) // it is idle
+	s.settle(200 * time.Millisecond) // the process is idle
 	stop(t, stuck.PID())
-	defer func() { require.NoError(t, stuck.Kill()) }() // it could not end otherwise
+	defer func() { require.NoError(t, stuck.Kill()) }() // the process could not end otherwise
 	other := s.reader()
 	for range 10 {
 		s.pass()
@@ -39,7 +40,8 @@ func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 	}
 }
 
-// stop stops a process, and waits until it is stopped: before that it may read a byte that is for others.
+// stop stops a process, and waits until it is stopped: before that it may read a byte that is for another
+// process.
 func stop(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -49,9 +51,9 @@ func stop(t *testing.T, pid int) {
 	require.True(t, status.Stopped())
 }
 
-// The process notices this within a second, and finds messages that were sent before at its next poll.
+// The process detects this within a second, and finds messages that were sent before at its next poll.
 func TestARemovedPipeOfAnIdleConsumerIsCreatedAgain(t *testing.T) {
-	testdb.Long(t) // it bounds real time
+	testdb.Long(t) // bounds real time
 	s := share(t)
 	s.reader()
 	s.pass()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// writerQueue admits one writer at a time. SQLite would have the others poll, with
-// pauses of up to 100 ms, and the unlucky starve.
+// writerQueue admits one writer at a time. With SQLite alone the others would poll with pauses of
+// up to 100 ms, and some could starve.
 type writerQueue struct {
-	here   chan struct{} // full while a writer of this process is inside; in the order of the calls
-	across *fileLock     // which writers of other processes respect; nil in memory
+	here   chan struct{} // full while a writer of this process is inside; granted in the order of the calls
+	across *fileLock     // respected by writers of other processes; nil in memory
 
 	journal journal // of the writer that is inside
 }
@@ -24,9 +24,9 @@ func newWriterQueue(path string) *writerQueue {
 	return t
 }
 
-// enter waits for as long as SQLite would wait for the write lock: a goroutine that writes
-// on one connection while it holds the queue on another gets an error, as it would without
-// the queue, and does not wait permanently.
+// enter waits as long as SQLite would wait for the write lock. A goroutine that writes on one
+// connection while it holds the queue on another therefore gets an error, as without the queue,
+// instead of a permanent wait.
 //
 // The lock between processes is optional: without it, SQLite's lock decides.
 func (t *writerQueue) enter(ctx context.Context) error {
@@ -53,9 +53,9 @@ func (t *writerQueue) enter(ctx context.Context) error {
 // The files of the lock between processes.
 const turnSuffix, nextSuffix = "-turn", "-next"
 
-// patience is how long to wait for the lock between processes. A process that holds it for
-// longer is in a long transaction, or was stopped by a signal. Until it releases the lock,
-// no goroutine of this process waits for it again.
+// patience is how long a writer waits for the lock between processes. A process that holds it
+// longer is in a long transaction, or was stopped by a signal. Until it releases the lock, no
+// goroutine of this process waits for it again.
 const patience = time.Second
 
 func (t *writerQueue) leave() {
@@ -78,5 +78,5 @@ func (busyError) Error() string {
 	return fmt.Sprintf("database is locked: another connection of this process is writing, and was for %v (SQLITE_BUSY)", busyTimeout)
 }
 
-// Code is SQLite's result code, as of the driver's own errors.
+// Code returns SQLite's result code, as the driver's own errors do.
 func (busyError) Code() int { return 5 }

@@ -40,7 +40,7 @@ func TestAScriptWithItsOwnTransactionLeavesTheWriterQueue(t *testing.T) {
 
 func TestAnOpenTransactionKeepsTheWriterQueueLocked(t *testing.T) {
 	for _, c := range []struct {
-		script, end string // end is what ends its transaction, if it leaves one open
+		script, end string // end is the statement that ends the transaction of script, if it is left open
 	}{
 		{"BEGIN; INSERT INTO t VALUES (1); COMMIT", ""},
 		{"-- two\nBEGIN IMMEDIATE;\nINSERT INTO t VALUES (1);\nROLLBACK;", ""},

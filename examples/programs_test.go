@@ -1,4 +1,4 @@
-// Package examples tests what the programs have in common, as processes.
+// Package examples tests the common behaviour of the programs, as processes.
 package examples
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A program ends with 1 after an error, and, where the test runs it without one, with 0, by itself or after a signal. Its standard input
-// stays open. To link eight programs takes a while.
+// A program exits with 1 after an error, and with 0 if the test runs it without an error, on its own or after a signal. Its standard
+// input stays open. Linking eight programs takes a while.
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	testdb.Long(t)
 	if runtime.GOOS == "windows" {
@@ -34,8 +34,8 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	for _, c := range []struct {
 		program, file string
 		args          []string
-		wants         string // is printed; a regular expression
-		signal        bool   // comes then
+		wants         string // expected output; a regular expression
+		signal        bool   // a signal is sent then
 	}{
 		{program: "hello", file: "shop.db", wants: "order 3: cake, attempt 1"},
 		{program: "batches", file: "measurements.db", args: []string{"1", "-1", "2"}, wants: "WARN chanq: handler failed .* CHECK constraint"},
@@ -80,7 +80,7 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 				inFile(t, file, func(db *sql.DB) {
 					var mode int
 					require.NoError(t, db.QueryRow("PRAGMA auto_vacuum").Scan(&mode))
-					require.Equal(t, 2, mode, "the program made a table of its own before it called Migrate")
+					require.Equal(t, 2, mode, "the program created its own table before it called Migrate")
 				})
 			}
 			inFile(t, file, func(db *sql.DB) {
@@ -110,7 +110,7 @@ func send(t *testing.T, db *sql.DB, queue string, body int) {
 	require.NoError(t, err)
 }
 
-// Without hooks the error of a handler is in the database only.
+// Without hooks the error of a handler is only in the database.
 func TestAProgramThatHandlesMessagesLogsWhatFails(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)

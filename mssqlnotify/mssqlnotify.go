@@ -1,25 +1,25 @@
-// Package mssqlnotify wakes idle consumers of chanq on SQL Server: an idle consumer gets a message of another process within a few
+// Package mssqlnotify wakes idle consumers of chanq on SQL Server. An idle consumer receives a message of another process within a few
 // milliseconds, not at its next poll.
 //
 //	notifier := mssqlnotify.New(db, mssqlnotify.Config{})
 //	defer notifier.Close()
 //	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 //
-// Give one Notifier per *sql.DB to the Config of all queues on it, in programs that consume. Senders need no Notifier: SQL Server itself
-// polls for messages. Ordered queues do not use the Notifier; their consumers poll.
+// Create one Notifier per *sql.DB, and set it in the Config of all queues on it, in programs that consume. Senders need no Notifier: SQL
+// Server itself polls for messages. Ordered queues do not use the Notifier; their consumers poll.
 //
 // While consumers are idle the Notifier runs one request after another. Each request is for all of their queues and lasts at most 1 s. In
-// the request the server reads each queue, waits for Config.Every, and reads again, until a message may be claimed. Then the Notifier
+// the request the server reads each queue, waits for Config.Every, and reads again, until a message can be claimed. Then the Notifier
 // wakes one consumer of that queue. Between two reads the request holds no row lock, no transaction and no row version.
 //
-// At most two sessions of all processes poll a queue at once: each request takes one of two application locks per queue and releases it
-// at its end. The other processes poll as without a Notifier, and try again after 0.25 s, later every 10 s. The session with the second
-// lock leaves a message to the first session for four reads, so that one message wakes one process. A process that is stopped but not
-// dead (SIGSTOP, a suspended machine) keeps its lock until its request ends.
+// At most two sessions in all processes poll a queue at once: each request takes one of two application locks per queue and releases it at
+// its end. The other processes poll as without a Notifier, and try again after 0.25 s, later every 10 s. The session with the second lock
+// leaves a message to the first session for four reads, so that one message wakes one process. A process that is stopped but not dead
+// (SIGSTOP, a suspended machine) keeps its lock until its request ends.
 //
 // # What is found
 //
-// A request begins where the previous one ended: 250 ms before the first message that may be claimed, or before the last read if there
+// A request begins where the previous one ended: 250 ms before the first message that could be claimed, or before the last read if there
 // was none. It does not read messages again that were settled or leased before that. The rescans of the consumers find a message that is
 // released to an earlier time, or whose commit took longer than 250 ms, within about a second.
 //
@@ -28,9 +28,9 @@
 //
 // # When it fails
 //
-// After an error of a request the consumers poll, and listen again after 1 s. Config.Changed is called, and the next request follows
-// after a pause of 0.1 to 4 s. If a table is missing or locked by ALTER TABLE, or a permission is missing, each queue is then tried
-// alone, and the queue that fails is left out of the requests of the others.
+// After an error of a request the consumers poll, and listen again after 1 s. Config.Changed is called, and the next request follows after
+// a pause of 0.1 to 4 s. If a table is missing or locked by ALTER TABLE, or a permission is missing, each queue is then tried alone, and
+// the failing queue is excluded from the requests of the others.
 //
 // # Cost
 //
@@ -57,7 +57,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// Config tunes a Notifier. The zero value is right for most.
+// Config tunes a Notifier. The zero value suits most programs.
 type Config struct {
 	// Every is the pause between two reads of the server. SQL Server waits in units of about 3.3 ms. A longer pause costs less processor
 	// time, and delays messages by half of the pause on average. A value outside the range is replaced by the nearer bound. Default: 2 ms.
@@ -70,7 +70,7 @@ type Config struct {
 	Changed func(error)
 }
 
-// ErrOneConnection is what Config.Changed and Err report for a *sql.DB that allows only one connection, which the Notifier would keep.
+// ErrOneConnection is the error of Config.Changed and Err for a *sql.DB that allows only one connection, which the Notifier would keep.
 var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
@@ -81,16 +81,16 @@ type Notifier struct {
 	db     *sql.DB
 	every  time.Duration
 	status *status.Status
-	open   context.Context // until Close
+	open   context.Context // until Close is called
 	close  context.CancelFunc
 	joined sync.WaitGroup
 	work   chan struct{} // of capacity 1: a consumer has begun to listen, or the last one has left
-	conn   *sql.Conn     // of the goroutine; nil: it has none
+	conn   *sql.Conn     // of the goroutine; nil: no connection
 
-	mu     sync.Mutex // guards what follows; held for moments, not during a statement
+	mu     sync.Mutex // guards the fields below; held briefly, not during a statement
 	closed bool
 	runs   bool     // the goroutine was started
-	queues []*queue // in the order of their names: the text of the statement depends on it
+	queues []*queue // sorted by name, because the text of the statement depends on the order
 }
 
 // New returns a Notifier on db, which must outlive it. It makes no database call.
@@ -124,18 +124,18 @@ func (b *Notifier) Close() error {
 	return nil
 }
 
-// Err returns why consumers are not woken, and nil if they are or none has listened yet.
+// Err returns why consumers are not woken, or nil if they are woken or no consumer has listened yet.
 func (b *Notifier) Err() error { return b.status.Err() }
 
 const (
-	// longest is the most time of a request. A consumer that begins to listen waits for the
-	// request under way, and a process that is stopped keeps its locks until it ends.
+	// longest is the longest time of a request. A consumer that begins to listen waits for the running request, and a stopped process
+	// keeps its locks until its request ends.
 	longest = time.Second
-	// patience is how much longer than planned a request might take.
+	// patience is how much longer than planned a request may take.
 	patience = 5 * time.Second
 
-	lowPause  = 100 * time.Millisecond // after a request that failed, at first
-	highPause = 4 * time.Second        // and at last
+	lowPause  = 100 * time.Millisecond // after a failed request, initially
+	highPause = 4 * time.Second        // at most
 )
 
 // run makes one request after another until Close.
@@ -169,7 +169,7 @@ func (b *Notifier) run() {
 	}
 }
 
-// end gives the connection back, and has all consumers poll.
+// end releases the connection, and makes all consumers poll.
 func (b *Notifier) end() {
 	if b.conn != nil {
 		_ = b.conn.Close()
@@ -181,14 +181,14 @@ func (b *Notifier) end() {
 	}
 }
 
-// answer is what a request returned of a queue.
+// answer is the result of a request for a queue.
 type answer struct {
 	locked bool // the request had one of the two locks
-	found  bool // there is a message that may be claimed
+	found  bool // there is a message that can be claimed
 	head   int64
 }
 
-// request runs the statement. The session of one that failed might keep locks, and is closed.
+// request runs the statement. The session of a failed request might keep locks, so it is closed.
 func (b *Notifier) request(r request) (answers []answer, err error) {
 	ctx, cancel := context.WithTimeout(b.open, r.atMost+patience)
 	defer cancel()
@@ -201,7 +201,7 @@ func (b *Notifier) request(r request) (answers []answer, err error) {
 		}
 	}
 	defer func() {
-		if p := recover(); p != nil { // of the driver
+		if p := recover(); p != nil { // a panic of the driver
 			err = fmt.Errorf("panic: %v", p)
 			b.abandon()
 		} else if err != nil {
@@ -238,7 +238,7 @@ func (b *Notifier) request(r request) (answers []answer, err error) {
 	return answers, nil
 }
 
-// discard closes the connection instead of giving it back to the *sql.DB.
+// discard closes the connection instead of releasing it to the *sql.DB.
 func (b *Notifier) discard() {
 	_ = b.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = b.conn.Close()
@@ -254,7 +254,7 @@ func (b *Notifier) abandon() {
 	_ = conn.Raw(func(raw any) error { return raw.(driver.Conn).Close() })
 }
 
-// wait waits for d, for work unless it is nil, or for Close.
+// wait waits for d, for work (unless it is nil), or for Close.
 func (b *Notifier) wait(d time.Duration, work <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -265,8 +265,7 @@ func (b *Notifier) wait(d time.Duration, work <-chan struct{}) {
 	}
 }
 
-// isOfQueue reports whether an error of a request is about the table of a queue, or a
-// permission, and not about the connection or the server.
+// isOfQueue reports whether the cause of a request's error is the table of a queue or a permission, and not the connection or the server.
 func isOfQueue(err error) bool {
 	switch sqlserver.Dialect.Classify(err) {
 	case sqlbatch.NoSchema, sqlbatch.Permanent, sqlbatch.RolledBack:

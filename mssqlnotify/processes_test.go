@@ -19,7 +19,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// Consumers with separate *sql.DBs and Notifiers, which stand for processes.
+// Consumers with separate *sql.DBs and Notifiers simulate processes.
 
 // server is an emulator with the queue orders.
 type server struct {
@@ -31,7 +31,7 @@ func inBubble(t *testing.T, test func(*testing.T)) { testdb.InBubble(t, true, te
 
 func newServer(t *testing.T, o mssqltest.Options) *server {
 	testdb.Emulator.Require(t)
-	o.InMemory = true // so that a bubble can hold it
+	o.InMemory = true // so that it can run in a bubble
 	s := &server{mssqltest.Start(t, o), t}
 	require.NoError(t, chanq.Migrate(t.Context(), s.DB(), "orders", chanq.Config{}))
 	return s
@@ -73,14 +73,14 @@ func (s *server) idle(ctx context.Context, dsn string) *chanq.Consumer[int] {
 	return consume(s.t, ctx, s.process(ctx, dsn, mssqlnotify.Config{}).queue, rarely)
 }
 
-// waitingSessions waits until n sessions are in a request: a process without a lock tries
-// again within 12 s, and one that lost it listens again 5 s later.
+// waitingSessions waits until n sessions are in a request: a process without a lock tries again
+// within 12 s, and a process that lost its lock listens again 5 s later.
 func (s *server) waitingSessions(n int) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return len(s.Engine().Waiting()) == n }, testdb.Patience, time.Millisecond, "%d wait", n)
 }
 
-// consume starts a consumer that ends with the test, also if the test fails.
+// consume starts a consumer that ends with the test, even if the test fails.
 func consume(t *testing.T, ctx context.Context, q *chanq.Queue[int], cfg chanq.ConsumerConfig) *chanq.Consumer[int] {
 	t.Helper()
 	c, err := q.Consume(ctx, cfg)
@@ -115,7 +115,7 @@ func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int]) int {
 	}
 }
 
-// The server's clock is stopped, so no request ends by itself.
+// The server's clock is stopped, so no request ends on its own.
 func TestTwoOfFiveProcessesWaitAndCloseEndsItAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestTwoOfFiveProcessesWaitAndCloseEndsItAtOnce(t *testing.T) {
 		s := newServer(t, mssqltest.Options{ReadCommittedSnapshot: true})
 		got := make(chan int, 100)
 		long := rarely
-		long.LeaseFor = time.Hour // the test moves the server's clock on while messages are acked
+		long.LeaseFor = time.Hour // the test advances the server's clock while messages are acked
 		var notifiers []*mssqlnotify.Notifier
 		var all []*chanq.Consumer[int]
 		for range 5 {
@@ -166,8 +166,8 @@ func TestTwoOfFiveProcessesWaitAndCloseEndsItAtOnce(t *testing.T) {
 	})
 }
 
-// Its request ends after its time or with a find, and releases the lock, although the process does
-// not read the answer.
+// The request of a stopped process ends at its timeout or with a find, and releases the lock,
+// although the process does not read the response.
 func TestAStoppedProcessDoesNotKeepItsLock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestANotifierTakesOneConnectionOfTheLimit(t *testing.T) {
 	})
 }
 
-// The statements of five processes: while no message arrives, and when one does.
+// The statements of five processes, first without messages and then with a message.
 func TestStatementsOfIdleConsumers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		}
 		s.waitingSessions(2)
 		const idle, messages = 4, 20
-		pass(ctx, 2*time.Second) // before that they poll in quick succession
+		pass(ctx, 2*time.Second) // before that the consumers poll in quick succession
 		asked.Take()
 		pass(ctx, idle*time.Second)
 		n := asked.Take()
@@ -285,12 +285,12 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		took := time.Since(began)
 		n = asked.Take()
 		t.Logf("%d messages one after another, each with the next idle consumer after %v: %v", messages, took/messages, n)
-		require.LessOrEqual(t, n[mssqltest.Claim], int64(2*messages), "one process claims, as a rule")
+		require.LessOrEqual(t, n[mssqltest.Claim], int64(2*messages), "usually one process claims")
 		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*messages))
 	})
 }
 
-// pass waits for d, in which nothing should happen.
+// pass waits for d, during which nothing should happen.
 func pass(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// restFor is the pause after a find, in units of Config.Every: time for a claim. It
-	// doubles up to mostRest while the same message is found.
+	// restFor is the pause after a find, in units of Config.Every, which allows time for a claim. It doubles up to mostRest
+	// while the same message is found.
 	restFor  = 4
 	mostRest = 250 * time.Millisecond
 
-	// unused is for how long a queue stays in the text of the statement after its last
-	// consumer has stopped listening. Consumers listen and stop often, and each text needs a plan.
+	// unused is how long a queue stays in the text of the statement after its last consumer has stopped listening. Consumers
+	// start and stop listening often, and each text needs a plan.
 	unused = time.Minute
 )
 
-// retries are the pauses before the next try of a queue whose locks other sessions hold, or that failed.
+// retries are the pauses before the next attempt for a queue that failed, or whose locks other sessions hold.
 var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 10 * time.Second}
 
-// queue is a queue for which this process waits. mu of the Notifier guards all of it.
+// queue is a queue for which this process waits. mu of the Notifier guards all fields.
 type queue struct {
 	name    string
 	names   sqlbatch.Names
@@ -32,10 +32,10 @@ type queue struct {
 	last    int             // the waiter that was woken last
 	left    time.Time       // when the last waiter left
 
-	live     bool      // the last request had a lock: the waiters count on being woken
+	live     bool      // the last request held a lock: the waiters rely on being woken
 	named    bool      // the queue is in the text for all queues
-	next     time.Time // the queue is not read before
-	failures int       // tries in a row without a lock
+	next     time.Time // the queue is not read earlier
+	failures int       // consecutive attempts without a lock
 	err      error     // of the last request for it
 
 	head  int64 // where the next request begins; 0: now
@@ -69,18 +69,18 @@ func (b *Notifier) Listen(name string, slots []int) (<-chan struct{}, func()) {
 	return w, func() { b.leave(q, w) }
 }
 
-// queueOf returns the queue of a name. mu is held.
+// queueOf returns the queue with a name. mu is held.
 func (b *Notifier) queueOf(name string) *queue {
 	at, found := slices.BinarySearchFunc(b.queues, name, func(q *queue, name string) int { return strings.Compare(q.name, name) })
 	if !found {
-		dot := strings.LastIndexByte(name, '.') // the name of a queue has none
+		dot := strings.LastIndexByte(name, '.') // the name of a queue contains no dot
 		names := sqlbatch.Names{Schema: name[:max(dot, 0)], Queue: name[dot+1:]}
 		b.queues = slices.Insert(b.queues, at, &queue{name: name, names: names})
 	}
 	return b.queues[at]
 }
 
-// leave ends the listening of one consumer. A value that it has not received is passed on to another one.
+// leave stops listening for one consumer. A value that it has not received is passed on to another consumer.
 func (b *Notifier) leave(q *queue, w chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,9 +110,8 @@ func (r *request) add(q *queue, look bool) {
 	r.watched = append(r.watched, sqlbatch.Watched{Names: q.names, Look: look, Head: q.head})
 }
 
-// plan returns the next request: one read of a queue that is not live yet, or a request for
-// all live queues. If it is empty, there is nothing to do for the time wait. listens reports
-// whether there is a waiter.
+// plan returns the next request: one read of a queue that is not live yet, or a request for all live queues. If the request
+// is empty, there is nothing to do for the time wait. listens reports whether there is a waiter.
 func (b *Notifier) plan(now time.Time) (r request, listens bool, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,7 +180,7 @@ func (q *queue) answered(a answer, every time.Duration, now time.Time) {
 	}
 	if !q.live {
 		for _, w := range q.waiters {
-			notify(w) // they are woken from now on
+			notify(w) // the waiters are woken from now on
 		}
 	}
 	q.live, q.named, q.failures, q.head = len(q.waiters) > 0, true, 0, a.head
@@ -232,7 +231,7 @@ func (b *Notifier) report() {
 	b.status.Set(nil)
 }
 
-// retry schedules the next try of the queue after a pause.
+// retry schedules the next attempt for the queue after a pause.
 func (q *queue) retry(now time.Time) {
 	pause := retries[min(q.failures, len(retries)-1)]
 	q.failures++
@@ -260,7 +259,7 @@ func (q *queue) closeAll() {
 	q.waiters, q.live = nil, false
 }
 
-// notify leaves a value in a channel of capacity 1. It reports false if one is there.
+// notify sends a value to a channel of capacity 1. It returns false if the channel is full.
 func notify(ch chan struct{}) bool {
 	select {
 	case ch <- struct{}{}:

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The plans of a Notifier without its goroutine, in a bubble, where time passes only in sleeps.
+// The plans of a Notifier without its goroutine, in a bubble, where time passes only during sleeps.
 
 type planned struct {
 	*testing.T
@@ -38,7 +38,7 @@ func (p *planned) request() request {
 	}
 }
 
-// answer answers a request with the same answer for each of its queues.
+// answer returns the same answer for each queue of a request.
 func (p *planned) answer(r request, a answer) {
 	answers := make([]answer, len(r.queues))
 	for i := range answers {
@@ -49,7 +49,7 @@ func (p *planned) answer(r request, a answer) {
 	p.answered(r, answers, time.Now())
 }
 
-// live makes n consumers listen to a live queue.
+// live makes n consumers listen on a live queue.
 func (p *planned) live(name string, n int) (woken []<-chan struct{}, stops []func()) {
 	for range n {
 		w, stop := p.Listen(name, nil)
@@ -144,7 +144,7 @@ func TestConsumersAreWokenInTurn(t *testing.T) {
 		find(13)
 		require.Len(p, woken[1], 1)
 		stops[1]()
-		require.True(p, isWoken(woken[0]) || isWoken(woken[2]), "its value is for another one")
+		require.True(p, isWoken(woken[0]) || isWoken(woken[2]), "its value is for another consumer")
 	})
 }
 
@@ -165,17 +165,17 @@ func TestALostLockEndsListeningAndAMissingOneDoesNot(t *testing.T) {
 		_, another := p.Listen("dbo.a", nil)
 		defer another()
 		p.request()
-		require.Less(p, time.Since(began), time.Second, "for the sake of the newcomer")
+		require.Less(p, time.Since(began), time.Second, "because of the new consumer")
 		p.answer(p.request(), answer{locked: true})
 		require.True(p, isWoken(w))
 		p.answer(p.request(), answer{})
 		_, open := <-w
-		require.False(p, open, "it looks by itself")
+		require.False(p, open, "it polls on its own")
 		stop()
 	})
 }
 
-// The first consumer that listens again ignores what was found before.
+// The first consumer that listens again ignores earlier finds.
 func TestAConsumerThatListensAgainWaitsForALock(t *testing.T) {
 	planning(t, func(p *planned) {
 		_, stops := p.live("dbo.a", 1)
@@ -205,7 +205,7 @@ func TestAConsumerThatListensAgainWaitsForALock(t *testing.T) {
 	})
 }
 
-// A queue whose consumers are busy for a while stays in the text, so that the plan is reused.
+// A queue whose consumers are briefly busy stays in the text, so that the plan is reused.
 func TestTheTextStaysWhileConsumersListenAndStop(t *testing.T) {
 	planning(t, func(p *planned) {
 		_, stops := p.live("dbo.b", 1)

@@ -18,11 +18,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// A message is committed before each statement of an idle consumer or its Notifier, or after it and before
-// its answer arrives: at first and after another message. The consumer, which polls once an hour, gets it soon.
+// A message is committed before each statement of an idle consumer or its Notifier, or after the statement and
+// before its response arrives. This is tested for the first message and for a later one. The consumer polls
+// once an hour and must receive the message soon.
 func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 	each(t, func(w *world) {
-		// Until it is idle, and a request has ended without a find. Then there is one per second.
+		// Statements until the consumer is idle and a request has ended without a find. Then there is one per
+		// second.
 		statements := map[bool]int{true: 7, false: 3}
 		hourly := chanq.ConsumerConfig{PollEvery: time.Hour} // it makes few statements
 		w.Within(5 * testdb.Bound)
@@ -83,8 +85,8 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 	})
 }
 
-// After any failure of a request there is another one, and it finds a message that is sent
-// when the consumer, which polls once an hour, has polled again and is idle.
+// After any failed request there is another one. It finds a message that was sent after the consumer, which
+// polls once an hour, has polled again and is idle.
 func TestAFailedRequestIsRepeated(t *testing.T) {
 	each(t, func(w *world) {
 		w.Within(4 * testdb.Bound)
@@ -95,7 +97,7 @@ func TestAFailedRequestIsRepeated(t *testing.T) {
 			"undone": faultdb.Fail(failure[sqlbatch.RolledBack]), "refused": faultdb.Fail(failure[sqlbatch.Permanent]),
 			"not arrived": faultdb.Cut(failure[sqlbatch.Unknown]), "not answered": faultdb.Cut(failure[sqlbatch.Unknown]).Applied(),
 		} {
-			for nth := range int32(2) { // the first read, or the request that waits
+			for nth := range int32(2) { // the first read, or the waiting request
 				var requests atomic.Int32
 				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 					if !isRequest(op) || requests.Add(1) != nth+1 {
@@ -108,7 +110,7 @@ func TestAFailedRequestIsRepeated(t *testing.T) {
 				require.Error(w, testdb.Receive(w, changed, what))
 				require.NoError(w, testdb.Receive(w, changed, "that it is over"))
 				require.NoError(w, b.Err())
-				// The first read has succeeded; then a request of one second ends without a find.
+				// The first read has succeeded. Then a request of one second ends without a find.
 				before := requests.Load()
 				w.Eventually(what, func() bool { return requests.Load() > before+2 })
 				w.pass(what, sender, c)
@@ -121,7 +123,7 @@ func TestAFailedRequestIsRepeated(t *testing.T) {
 	})
 }
 
-// At most one request runs at a time, for all queues of the Notifier, also while queues are added and removed.
+// At most one request runs at a time for all queues of the Notifier, even while queues are added and removed.
 func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 	each(t, func(w *world) {
 		const queues = 5
@@ -155,14 +157,13 @@ func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 		require.NoError(w, all[0].Shutdown(w.Soon()))
 		w.pass("still", senders[1], all[1])
 		w.Faults.Inject(nil)
-		require.Less(w, len(texts), 2*queues, "of each queue alone, and of all as they came")
+		require.Less(w, len(texts), 2*queues, "of each queue alone, and of all in the order of their arrival")
 		require.Len(w, conns, 1)
 		require.Empty(w, changed)
 	})
 }
 
-// A missing permission is reported once, and the consumers get their messages as without
-// a Notifier.
+// A missing permission is reported once, and the consumers receive their messages as without a Notifier.
 func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
 	each(t, func(w *world) {
 		w.Open()
@@ -204,8 +205,8 @@ func TestADroppedQueueDoesNotStopTheRequestsOfOthers(t *testing.T) {
 	})
 }
 
-// The table of a queue is missing, and consumers listen for it repeatedly. The queue is tried alone,
-// and the consumers of other queues are woken.
+// The table of a queue is missing, and consumers repeatedly listen on the queue. The queue is tried alone, and
+// the consumers of other queues are woken.
 func TestAFailingQueueIsLeftOutOfTheRequestsOfOthers(t *testing.T) {
 	each(t, func(w *world) {
 		w.Within(3 * testdb.Bound)
@@ -254,8 +255,8 @@ func TestAFailingQueueIsLeftOutOfTheRequestsOfOthers(t *testing.T) {
 	})
 }
 
-// Reads skip a message while its transaction is open, and find it after the commit if
-// the transaction took less than a HeadMargin.
+// Reads skip a message while its transaction is open, and find it after the commit if the transaction took less
+// than a HeadMargin.
 func TestAMessageCommittedAfterLaterReadsIsFound(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})
@@ -263,7 +264,7 @@ func TestAMessageCommittedAfterLaterReadsIsFound(t *testing.T) {
 		woken, stop := b.Listen("dbo.work", nil)
 		defer stop()
 		testdb.Receive(w, woken, "the first value")
-		w.settle(20 * time.Millisecond) // a request of a second is under way
+		w.settle(20 * time.Millisecond) // a request of a second is running
 		_, elsewhere := w.Connect()
 		sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{})
 		tx, err := elsewhere.BeginTx(w.Soon(), nil)
@@ -329,7 +330,7 @@ func TestCloseEndsTheRunningRequestAndConsumersPoll(t *testing.T) {
 		first, _ := w.notifier(w.DB)
 		woken, stop := first.Listen("dbo.work", nil)
 		testdb.Receive(w, woken, "the first value")
-		w.settle(100 * time.Millisecond) // a request waits
+		w.settle(100 * time.Millisecond) // a request is waiting
 		require.NoError(w, first.Close())
 		_, open := <-woken
 		require.False(w, open)

@@ -19,7 +19,7 @@ import (
 var _ chanq.Notifier = (*mssqlnotify.Notifier)(nil)
 
 // rarely is the config of a consumer that polls only when it is woken, once its queue is live. A message that it
-// gets soon was found by the Notifier.
+// receives soon was found by the Notifier.
 var rarely = chanq.ConsumerConfig{PollEvery: time.Hour}
 
 // world is one test's database.
@@ -58,7 +58,7 @@ func (w *world) pass(body string, by *chanq.Producer[string], to *chanq.Consumer
 	require.NoError(w, l.Ack())
 }
 
-// settle waits for d, in which nothing should happen.
+// settle waits for d, during which nothing should happen.
 func (w *world) settle(d time.Duration) {
 	select {
 	case <-w.Context().Done():

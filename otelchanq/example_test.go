@@ -12,7 +12,7 @@ import (
 
 type Order struct{ Number int }
 
-// Metrics come from the hooks, traces follow each message from its send to its handler.
+// Metrics come from the hooks. Traces follow each message from its send to its handler.
 func Example() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")

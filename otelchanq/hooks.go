@@ -13,20 +13,20 @@ import (
 // task is a maintenance task of the consumers of a queue.
 type task struct{ queue, name string }
 
-// begun is what the hooks remember.
+// begun is the state of the hooks.
 type begun struct {
 	sending, consuming sync.Map // queues whose counters have begun
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	refusals map[task]int
 }
 
-// Hooks returns hooks that measure what chanq does. Combine them with others by chanq.JoinHooks. Counters of failures and
-// of settles begin at 0, with the first Sent of a queue or the first claim.
+// Hooks returns hooks that measure the operations of chanq. Combine them with other hooks by chanq.JoinHooks. Counters of
+// failures and of settles begin at 0, with the first Sent of a queue or the first claim.
 func (t *Telemetry) Hooks() chanq.Hooks {
-	ctx := context.Background() // without a span: a statement is for many messages
+	ctx := context.Background() // without a span, because a statement is for many messages
 	took := func(queue, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
-		if d == 0 { // the statement was the caller's
+		if d == 0 { // the caller ran the statement
 			return
 		}
 		t.operation.Record(ctx, d.Seconds(), name, system, append(where(queue), t.operation.AttrOperationType(kind))...)
@@ -64,7 +64,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 		Availability: func(e chanq.AvailabilityEvent) {
 			part := queueAttributes(e.Queue, partKey.String(e.Part))
 			if e.Up {
-				if !e.Ended { // else the outage might last longer
+				if !e.Ended { // otherwise the outage might last longer
 					t.down.Record(ctx, e.Down.Seconds(), part)
 				}
 				t.inOutage.Add(ctx, -1, part)
@@ -98,7 +98,7 @@ func (t *Telemetry) housekeeping(e chanq.HousekeepingEvent) {
 	t.refused.Record(context.Background(), refused, queueAttributes(e.Queue, taskKey.String(e.Task)))
 }
 
-// beginSending makes the counters of failures of sends begin at 0.
+// beginSending starts the counters of failures of sends at 0.
 func (t *Telemetry) beginSending(queue string) {
 	if _, known := t.begun.sending.LoadOrStore(queue, true); known {
 		return
@@ -108,7 +108,7 @@ func (t *Telemetry) beginSending(queue string) {
 	t.outages.Add(ctx, 0, queueAttributes(queue, partKey.String("producer")))
 }
 
-// beginConsuming makes the counters of settles and of failures of consumers begin at 0.
+// beginConsuming starts the counters of settles and of failures of consumers at 0.
 func (t *Telemetry) beginConsuming(queue string) {
 	if _, known := t.begun.consuming.LoadOrStore(queue, true); known {
 		return

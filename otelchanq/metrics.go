@@ -80,9 +80,9 @@ func where(queue string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
 }
 
-// SentTx counts messages that Queue.SendTx has stored in a transaction other than those of InTx: the hooks cannot know
-// whether it was committed. Call it with the receipts after the commit, together with Queue.Wake. It is safe for
-// concurrent use.
+// SentTx counts messages that Queue.SendTx has stored in a transaction other than those of InTx. The hooks cannot know
+// whether such a transaction was committed. Call it with the receipts after the commit, together with Queue.Wake. It is
+// safe for concurrent use.
 func (t *Telemetry) SentTx(queue string, receipts ...chanq.Receipt) {
 	duplicates := 0
 	for _, r := range receipts {
@@ -103,9 +103,9 @@ func (t *Telemetry) countSent(queue string, messages, duplicates int) {
 	}
 }
 
-// Watch measures the depth of a queue whenever metrics are collected, which costs one round trip each time. Give it
-// Label and Stats of a chanqadmin.Queue. One process that calls it is enough. Unregister the registration before the
-// *sql.DB is closed.
+// Watch measures the depth of a queue whenever metrics are collected, which costs one round trip each time. Pass Label
+// and Stats of a chanqadmin.Queue. One process that calls it is enough. Unregister the registration before the *sql.DB
+// is closed.
 func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.Stats, error)) (metric.Registration, error) {
 	messages, err := t.meter.Int64ObservableGauge("chanq.queue.messages", metric.WithUnit("{message}"),
 		metric.WithDescription("Messages in a queue, counted up to 10,000 of each state."))
@@ -143,7 +143,7 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanqadmin.
 }
 
 // WatchConsumers counts the consumers of a queue, of all programs, whenever metrics are collected, which costs one round
-// trip each time. Give it Label and Consumers of a chanqadmin.Queue. One process that calls it is enough. Unregister the
+// trip each time. Pass Label and Consumers of a chanqadmin.Queue. One process that calls it is enough. Unregister the
 // registration before the *sql.DB is closed.
 func (t *Telemetry) WatchConsumers(queue string, consumers func(context.Context) ([]chanqadmin.ConsumerInfo, error)) (metric.Registration, error) {
 	count, err := t.meter.Int64ObservableGauge("chanq.queue.consumers", metric.WithUnit("{consumer}"),

@@ -14,8 +14,8 @@
 //		telemetry.SentTx(orders.Name(), receipts...)
 //	}
 //
-// Metrics come from the hooks, from Middleware, from SentTx and from Watch. Their names are those of OpenTelemetry's
-// conventions for messaging, if these have one. The package chanqprom has the same figures for Prometheus:
+// Metrics come from the hooks, from Middleware, from SentTx and from Watch. Their names follow OpenTelemetry's conventions for messaging
+// where those define a name. Package chanqprom exports the same figures to Prometheus:
 //
 //	messaging.client.sent.messages       counter    messages stored; by SendTx after the commit of InTx, otherwise by SentTx
 //	chanq.attempted.messages             counter    messages sent by SendTx in transactions other than those of InTx, committed or not
@@ -39,9 +39,9 @@
 // All have messaging.system chanq and messaging.destination.name: chanq.Config.Label, or the name of the queue.
 // Package chanqshards labels each shard of a queue over several databases, for example "orders/east".
 //
-// A trace follows a message by its headers. Headers writes the context of the span in which the message is sent, and
-// Middleware continues that trace. Stage writes the context of the input into the outputs of a Pipe. Messages of SendTx
-// and redriven messages have the headers that they were sent with.
+// A trace follows a message through its headers. Headers writes the context of the span in which the message is sent, and Middleware
+// continues that trace. Stage writes the context of the input into the outputs of a Pipe. Messages of SendTx and redriven messages keep the
+// headers with which they were sent.
 package otelchanq
 
 import (
@@ -55,21 +55,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope names this package to the providers.
+// scope is the name of this package for the providers.
 const scope = "github.com/chanq/chanq/otelchanq"
 
-// system is messaging.system.
+// system is the value of messaging.system.
 const system = "chanq"
 
-// Config has the providers and the propagator. The default of each field is OpenTelemetry's global one at the time of
-// New.
+// Config has the providers and the propagator. The default of each field is OpenTelemetry's global value at the time of New.
 type Config struct {
 	MeterProvider  metric.MeterProvider
 	TracerProvider trace.TracerProvider
 	Propagator     propagation.TextMapPropagator
 }
 
-// Telemetry exports what queues do. One serves all queues of a program. It is safe for concurrent use.
+// Telemetry exports the operations of queues. One instance serves all queues of a program. It is safe for concurrent use.
 type Telemetry struct {
 	meter      metric.Meter
 	tracer     trace.Tracer
@@ -78,7 +77,7 @@ type Telemetry struct {
 	begun begun
 }
 
-// New makes the instruments. It returns the errors of the meter.
+// New creates the instruments. It returns the errors of the meter.
 func New(cfg Config) (*Telemetry, error) {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = otel.GetMeterProvider()

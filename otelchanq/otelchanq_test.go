@@ -53,8 +53,7 @@ func newBackend(t *testing.T) *backend {
 	return b
 }
 
-// metrics are the sums and gauges, and the counts of histograms, by name and
-// attributes.
+// metrics returns the sums and gauges, and the counts of histograms, by name and attributes.
 func (b *backend) metrics() map[string]float64 {
 	b.Helper()
 	var all metricdata.ResourceMetrics
@@ -213,7 +212,7 @@ func TestSendsOfATransactionAreCountedAfterTheCommit(t *testing.T) {
 	require.Equal(t, 1.0, got["chanq.sent.duplicates"])
 }
 
-// Meaningful types, wrapped in others.
+// Meaningful types, wrapped in other errors.
 func TestTheTypeOfAnErrorIsItsCause(t *testing.T) {
 	fault := &url.Error{Op: "Get", URL: "/", Err: io.EOF}
 	for want, err := range map[string]error{
@@ -230,7 +229,7 @@ func TestTheTypeOfAnErrorIsItsCause(t *testing.T) {
 	}
 }
 
-// typed names its own type, though it wraps another.
+// typed returns its own type, although it wraps another error.
 type typed struct{ error }
 
 func (e typed) Unwrap() error   { return e.error }
@@ -279,7 +278,7 @@ func TestLossesAndOutagesAreMeasured(t *testing.T) {
 	require.Equal(t, 0.0, b.metrics()["chanq.housekeeping.refused vacuum"])
 }
 
-// A query for an increase does not see the first count of a counter that begins with it.
+// A query for an increase misses the first count of a counter that begins with it.
 func TestCountersBeginAtZero(t *testing.T) {
 	b := newBackend(t)
 	b.telemetry.Hooks().Claimed(chanq.ClaimedEvent{Queue: "orders", Messages: 1})
@@ -342,7 +341,7 @@ func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 }
 
 func TestWithoutAPropagatorThereAreNoHeaders(t *testing.T) {
-	telemetry, err := otelchanq.New(otelchanq.Config{}) // the global ones, which do nothing
+	telemetry, err := otelchanq.New(otelchanq.Config{}) // the global providers, which do nothing
 	require.NoError(t, err)
 	require.Nil(t, telemetry.Headers(t.Context(), nil))
 	require.Equal(t, map[string]string{"a": "b"}, telemetry.Headers(t.Context(), map[string]string{"a": "b"}))

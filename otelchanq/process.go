@@ -18,8 +18,8 @@ import (
 
 // Middleware is a chanq.Middleware. Each call of a handler is a span with the name "process" and the queue's name. It
 // continues the trace of the message's headers (Headers), or begins a trace. An error is recorded and returned; a panic is
-// recorded and continues. error.type is the type of the error inside chanq.RetryAfter and similar wrappers, or what its
-// method ErrorType returns; for a panic it is "panic".
+// recorded and continues. error.type is the type of the error inside chanq.RetryAfter and similar wrappers, or the result
+// of its method ErrorType. For a panic it is "panic".
 func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func(context.Context) error) (err error) {
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(d.Headers))
 	ctx, span := t.tracer.Start(ctx, "process "+d.Queue, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
@@ -53,8 +53,8 @@ func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func
 	return err
 }
 
-// Stage wraps a function for chanq.Pipe. In addition to their own headers its outputs get those that continue the trace of
-// its context, which is the trace of Middleware.
+// Stage wraps a function for chanq.Pipe. Its outputs receive, in addition to their own headers, those that continue the
+// trace of its context, which is the trace of Middleware.
 func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
 	return func(ctx context.Context, l *chanq.Lease[In]) ([]chanq.Message[Out], error) {
 		out, err := fn(ctx, l)
@@ -65,8 +65,8 @@ func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In])
 	}
 }
 
-// cause returns the error inside wrappers whose types have no exported name, such as chanq's and fmt's own. Of several
-// wrapped errors it takes the first.
+// cause returns the error inside wrappers whose types have no exported name, such as those of chanq and fmt. If several
+// errors are wrapped, it takes the first.
 func cause(err error) error {
 	for {
 		kind := reflect.TypeOf(err)

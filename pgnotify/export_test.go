@@ -8,13 +8,13 @@ func Paced(b *Notifier, silence, pulse, off time.Duration) *Notifier {
 	return b
 }
 
-// Lingering listens to a released slot for d.
+// Lingering makes the Notifier listen to a released slot for d.
 func Lingering(b *Notifier, d time.Duration) *Notifier {
 	b.pace.lingers = d
 	return b
 }
 
-// Slot returns the listener slot that this process holds and listens to, -1 for none.
+// Slot returns the listener slot that this process holds and listens to, or -1.
 func (b *Notifier) Slot(queue string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,5 +27,5 @@ func (b *Notifier) Slot(queue string) int {
 // BaseOf returns the first lock number of a queue. Queues with the same hash share it.
 func BaseOf(queue string) int32 { return baseOf(queue) }
 
-// OwnersChannel is the channel of the owners of a queue's slots.
+// OwnersChannel returns the channel of the owners of a queue's slots.
 func OwnersChannel(queue string) string { return channelOf(baseOf(queue), owners) }

@@ -10,21 +10,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The listener: one goroutine with one connection, which it always reads, so that the
-// server's queue of notifications never waits for it.
+// The listener: one goroutine with one connection, which it always reads, so that the server's
+// notification queue never waits for it.
 
 const (
-	lowPause  = 100 * time.Millisecond // before the next connection, at first
-	highPause = 4 * time.Second        // and at last
+	lowPause  = 100 * time.Millisecond // before the next connection, initially
+	highPause = 4 * time.Second        // at most
 	mostWait  = time.Hour
 )
 
 // pace has the intervals that tests shorten.
 type pace struct {
-	silence time.Duration // how long a notification to itself may take
-	pulse   time.Duration // after how long without a notification one is sent
-	off     time.Duration // before the next try if a pooler is in between
-	lingers time.Duration // for how long the session listens to the channel of a released slot: the same process often acquires it again
+	silence time.Duration // the time limit for a notification to itself
+	pulse   time.Duration // the time without a notification after which one is sent
+	off     time.Duration // before the next attempt if there is a pooler
+	lingers time.Duration // how long the session listens to the channel of a released slot: the same process often acquires it again
 }
 
 var usual = pace{silence: time.Second, pulse: 30 * time.Second, off: time.Minute, lingers: 5 * time.Second}
@@ -34,7 +34,7 @@ type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
-// listen connects again and again until Close.
+// listen connects repeatedly until Close.
 func (b *Notifier) listen() {
 	pause, silent := lowPause, false
 	for b.open.Err() == nil {
@@ -54,14 +54,14 @@ func (b *Notifier) listen() {
 		case errors.Is(err, ErrOneConnection), errors.Is(err, ErrSilent) && silent:
 			wait = b.pace.off
 		case errors.Is(err, ErrSilent):
-			silent = true // one failure may be an accident
+			silent = true // a single failure may be temporary
 		}
 		b.sleep(wait/2 + rand.N(wait/2+1))
 		pause = min(2*pause, highPause)
 	}
 }
 
-// connect serves a connection until that fails.
+// connect serves a connection until it fails.
 func (b *Notifier) connect() (err error) {
 	ctx, cancel := context.WithTimeout(b.open, commandTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (b *Notifier) connect() (err error) {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // Raw has closed it already, except after a panic
+	defer conn.Close() // already closed by Raw, except after a panic
 	_ = conn.Raw(func(raw any) error {
 		if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
 			s := session{notifier: b, conn: c.Conn()}

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// rest is the least time between two notifications of a queue: a consumer that was woken is about to claim, and
-	// senders that have so much to do need few notifications.
+	// rest is the least time between two notifications of a queue: a consumer that was woken is about to claim, and senders with a
+	// high rate need few notifications.
 	rest = 20 * time.Millisecond
 
-	// many is more messages than there are consumers.
+	// many exceeds any number of consumers.
 	many = 1 << 20
 
-	// A notification that fails is repeated after a pause, as long as it may be of use.
+	// A failed notification is repeated after a pause, as long as it may be useful.
 	sendAgain = 250 * time.Millisecond
 	sendFor   = 2 * time.Second
 
 	commandTimeout = 5 * time.Second
 )
 
-// pending is what was committed to a queue since the last notification. mu of the Notifier guards all of it.
+// pending describes the messages that were committed to a queue since the last notification. mu of the Notifier guards all fields.
 type pending struct {
 	messages int   // of a plain queue
-	owners   bool  // of an ordered queue, there are messages
+	owners   bool  // an ordered queue has messages
 	slots    []int // in these slots, ascending; nil: any
 
-	since    time.Time // the first of them
+	since    time.Time // the time of the first of them
 	notUntil time.Time
 }
 
@@ -54,14 +54,14 @@ func (b *Notifier) Notify(n chanq.Notification) {
 	switch {
 	case n.Slots != nil:
 		b.add(n.Queue, pending{owners: true, slots: slices.Clone(n.Slots)})
-	case n.Messages == 0: // of either kind of queue
+	case n.Messages == 0: // for either kind of queue
 		b.add(n.Queue, pending{messages: many, owners: true})
 	default:
 		b.add(n.Queue, pending{messages: n.Messages})
 	}
 }
 
-// add adds messages to those that wait for a notification.
+// add adds messages to those with a pending notification.
 func (b *Notifier) add(queue string, more pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +87,7 @@ func (b *Notifier) add(queue string, more pending) {
 	}
 }
 
-// sendAll sends notifications until Close, and those that were pending then.
+// sendAll sends notifications until Close, and then the pending ones.
 func (b *Notifier) sendAll() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -110,8 +110,8 @@ func (b *Notifier) sendAll() {
 	}
 }
 
-// due takes a queue with a notification to send now, or returns for how long there is none. If last is true, no notification
-// waits.
+// due takes a queue with a notification to send now, or returns how long there is none. If last is true, no notification is
+// delayed.
 func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,9 +131,9 @@ func (b *Notifier) due(now time.Time, last bool) (queue string, due pending, wai
 	return "", pending{}, wait
 }
 
-// plainStatement notifies the processes that hold listener slots, from a given slot on and at most one per message. The payload is
-// the process's share of the messages. A slot is taken if its lock cannot be shared. The lock of a free slot is held until the
-// statement ends, by any number of senders at once. The statement writes nothing and never waits.
+// plainStatement notifies the processes that hold listener slots, starting at a given slot, at most one process per message. The
+// payload is the process's share of the messages. A slot is taken if its lock cannot be shared. The lock of a free slot is held
+// until the statement ends, shared by any number of senders. The statement writes nothing and never waits.
 const plainStatement = `SELECT pg_notify('chnq_' || slot::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
 FROM (
   SELECT slot, count(*) OVER () AS taken
@@ -142,14 +142,14 @@ FROM (
   LIMIT $4::int
 ) AS listeners`
 
-// ownersStatement notifies the owners of slots if a process listens: then the lock cannot be acquired. Two senders at once
-// may take each other for listeners, which costs a notification. It writes nothing, and does not wait.
+// ownersStatement notifies the owners of slots if a process listens: then the lock cannot be acquired. Two concurrent senders may
+// mistake each other for listeners, which costs a notification. The statement writes nothing and never waits.
 const ownersStatement = `SELECT pg_notify('chnq_' || ($2::int + 4)::text, $3::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
-// bothStatement is for a queue that may be plain or ordered.
+// bothStatement is for a queue whose kind is unknown.
 const bothStatement = plainStatement + ` UNION ALL SELECT pg_notify('chnq_' || ($2::int + 4)::text, $5::text) WHERE NOT pg_try_advisory_xact_lock($1::int, $2::int + 4)`
 
-// sendOne notifies of the messages of a queue once.
+// sendOne sends one notification for the messages of a queue.
 func (b *Notifier) sendOne(queue string, due pending) {
 	ctx, cancel := context.WithTimeout(b.sending, commandTimeout)
 	defer cancel()

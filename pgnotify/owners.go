@@ -8,20 +8,21 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Ordered queues have no listener slots. Each process with an idle owner of slots listens on one channel, and its session holds an
-// advisory lock of the same number in share mode, which shows senders that there is a listener. A notification has
-// the slots of the messages, and each process wakes the consumers that own one of them.
+// Ordered queues have no listener slots. Each process with an idle owner of slots listens on one channel. Its session holds an
+// advisory lock with the same number in share mode, by which senders detect a listener. A notification contains the slots of the
+// messages, and each process wakes the consumers that own one of them.
 
 // owners is the number of that channel and lock, after those of the listener slots.
 const owners = listenerSlots
 
-// ownersLinger is for how long a process listens after its last consumer has left. Consumers leave and come back often.
+// ownersLinger is how long a process listens after its last consumer has left. Consumers often leave and return.
 const ownersLinger = time.Second
 
 // mostPayload is the most bytes of slots in a notification; PostgreSQL allows 7999.
 const mostPayload = 2000
 
-// ownerQueue is an ordered queue as this process listens for it. mu of the Notifier guards all of it. Only the listener changes live.
+// ownerQueue is an ordered queue for which this process listens. mu of the Notifier guards all fields. Only the listener changes
+// live.
 type ownerQueue struct {
 	queue   string
 	base    int32 // of its locks
@@ -80,7 +81,7 @@ func (q *ownerQueue) wake(slots []int) {
 		if notify.Concerns(w.slots, slots) {
 			select {
 			case w.woken <- struct{}{}:
-			default: // it has one that it has not received
+			default: // it has an unreceived value
 			}
 		}
 	}
@@ -133,12 +134,12 @@ func (b *Notifier) todoOwners(now time.Time) (next job, wait time.Duration, list
 	return job{}, wait, listens
 }
 
-// listenOwners begins to listen. A sender that tries the lock holds it for a moment, and the statement waits for it. mu is held.
+// listenOwners begins to listen. A sender that tries the lock holds it briefly, and the statement waits for that. mu is held.
 func (b *Notifier) listenOwners(q *ownerQueue) job {
 	text := fmt.Sprintf("LISTEN %s; SELECT pg_advisory_lock_shared(%d, (%d)::int + %d)", quoted(channelOf(q.base, owners)), class, q.base, owners)
 	return job{text, false, b.with(func(int) {
 		q.live = true
-		q.wake(nil) // they poll for messages that were committed before
+		q.wake(nil) // to poll for messages that were committed before
 	})}
 }
 
@@ -152,7 +153,7 @@ func (b *Notifier) unlistenOwners(q *ownerQueue) job {
 	return job{text, false, func(int) {}}
 }
 
-// sharesOwners reports that another queue with the same hash uses the same channel. mu is held.
+// sharesOwners reports whether another queue with the same hash uses the same channel. mu is held.
 func (b *Notifier) sharesOwners(q *ownerQueue) bool {
 	for _, other := range b.owners {
 		if other != q && other.base == q.base && other.live {

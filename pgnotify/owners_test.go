@@ -96,7 +96,7 @@ func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 	testdb.Eventually(p, "no process listens", func() bool { return p.shared() == 0 })
 }
 
-// A consumer whose slots move stops, and listens again at once.
+// A consumer whose slots change stops listening, and immediately listens again.
 func TestAnOwnerThatListensAgainReceivesAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)
@@ -147,7 +147,7 @@ func TestNothingIsSentWithoutAListeningOwner(t *testing.T) {
 	}))
 }
 
-// The session of the listener waits for the lock, which a sender holds for a moment.
+// The session of the listener waits for the lock, which a sender holds briefly.
 func TestAnOwnerWaitsForTheLockOfASender(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)

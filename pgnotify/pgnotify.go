@@ -1,13 +1,13 @@
-// Package pgnotify wakes idle consumers of chanq in other processes by PostgreSQL's LISTEN and NOTIFY: an idle consumer gets a message
-// within a few milliseconds, not at its next poll.
+// Package pgnotify wakes idle consumers of chanq in other processes by PostgreSQL's LISTEN and NOTIFY. An idle consumer receives a
+// message within a few milliseconds, not at its next poll.
 //
 //	notifier := pgnotify.New(db, pgnotify.Config{})
 //	defer notifier.Close()
 //	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
 //
-// Give one Notifier for each *sql.DB to the Config of all queues on it, in senders and in consumers. It listens only with the driver pgx
-// (github.com/jackc/pgx/v5/stdlib). With other drivers it notifies, and their consumers poll. If the driver of a *sql.DB wraps pgx, give
-// the Notifier a second *sql.DB to the same database, without the wrapper.
+// Create one Notifier for each *sql.DB, and set it in the Config of all queues on it, in senders and in consumers. It listens only with
+// the driver pgx (github.com/jackc/pgx/v5/stdlib). With other drivers it notifies, and their consumers poll. If the driver of a *sql.DB
+// wraps pgx, pass the Notifier a second *sql.DB for the same database, without the wrapper.
 //
 // A NOTIFY inside a transaction that writes serializes the commits of the whole server. The NOTIFY of a Notifier is a separate
 // statement after the commit. It writes nothing, and sends nothing unless a process listens.
@@ -18,15 +18,15 @@
 // releases its slot.
 //
 // The consumers of an ordered queue need no listener slots. Each process with an idle consumer listens on one channel and holds an
-// advisory lock in share mode, which a sender tries for the duration of its statement. A notification has the slots of the messages and
-// wakes the consumers that own one of them. The other processes receive it, and run no statement.
+// advisory lock in share mode, which a sender tries for the duration of its statement. A notification contains the slots of the messages
+// and wakes the consumers that own one of them. Other processes receive it without running a statement.
 //
 // # Poolers
 //
-// Listener slots and LISTEN belong to a session. Through a pooler that gives each transaction another session, such as PgBouncer with
+// Listener slots and LISTEN belong to a session. Through a pooler that assigns each transaction another session, such as PgBouncer with
 // pool_mode = transaction, no notification would arrive. A Notifier checks this with a notification to itself before it takes a slot. If
-// that does not arrive, it calls Config.Changed and tries again every minute; consumers poll meanwhile. Give New another *sql.DB, which
-// bypasses the pooler; queues may go through the pooler.
+// that does not arrive, it calls Config.Changed and tries again every minute; consumers poll in the meantime. Pass New another *sql.DB,
+// which bypasses the pooler; queues may go through the pooler.
 //
 // # Cost
 //
@@ -48,7 +48,7 @@ import (
 	"github.com/chanq/chanq/internal/status"
 )
 
-// Config tunes a Notifier. The zero value is right for most.
+// Config tunes a Notifier. The zero value suits most programs.
 type Config struct {
 	// Changed is called once per change: with the reason why notifications are not received, while this process's idle consumers poll,
 	// and with nil when they are received again. It is called by a separate goroutine, one call at a time. Changes during a call may be
@@ -57,15 +57,15 @@ type Config struct {
 	Changed func(error)
 }
 
-// ErrSilent is what Config.Changed and Err report if a notification of the Notifier to itself did not arrive, because of a pooler or a
+// ErrSilent is the error of Config.Changed and Err if a notification of the Notifier to itself did not arrive, because of a pooler or a
 // broken connection.
 var ErrSilent = errors.New("pgnotify: a notification did not arrive: a pooler in transaction mode may be in between; give New a *sql.DB that bypasses it")
 
-// ErrOneConnection is what Config.Changed and Err report for a *sql.DB that allows only one connection: the Notifier needs one
+// ErrOneConnection is the error of Config.Changed and Err for a *sql.DB that allows only one connection: the Notifier needs one
 // permanently and a second one briefly.
 var ErrOneConnection = errors.New("pgnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
-// ErrDriver is what Config.Changed and Err report for a *sql.DB whose driver is not pgx.
+// ErrDriver is the error of Config.Changed and Err for a *sql.DB whose driver is not pgx.
 var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen; if another driver wraps it, give New a *sql.DB of its own without the wrapper")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
@@ -77,7 +77,7 @@ type Notifier struct {
 	db          *sql.DB
 	status      *status.Status
 	own         string          // the channel of its notifications to itself
-	open        context.Context // until Close
+	open        context.Context // until Close is called
 	close       context.CancelFunc
 	sending     context.Context // until lastNotifications after Close
 	stopSending context.CancelFunc
@@ -85,7 +85,7 @@ type Notifier struct {
 	soon        chan struct{} // of capacity 1: there is a notification to send
 	pace        pace
 
-	mu        sync.Mutex // guards what follows; held for moments, not during a statement
+	mu        sync.Mutex // guards the fields below; held briefly, not during a statement
 	closed    bool
 	listens   bool // there is a listener
 	sends     bool // there is a sender
@@ -93,10 +93,10 @@ type Notifier struct {
 	owners    map[string]*ownerQueue
 	unsent    map[string]*pending
 	dirty     bool               // the listener has something to do
-	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
+	interrupt context.CancelFunc // ends its wait for a notification; nil: it does not wait
 }
 
-// lastNotifications is for how long Close still sends notifications.
+// lastNotifications is how long Close still sends notifications.
 const lastNotifications = time.Second
 
 // New returns a Notifier on db, which must outlive it. It makes no database call.
@@ -126,7 +126,7 @@ func (b *Notifier) Close() error {
 	return nil
 }
 
-// Err returns why notifications are not received, and nil if they are or no consumer has listened yet.
+// Err returns why notifications are not received, or nil if they are received or no consumer has listened yet.
 func (b *Notifier) Err() error { return b.status.Err() }
 
 // sleep waits for d, or for Close.

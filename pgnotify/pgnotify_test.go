@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// database is a database, to which a test connects once for each process that it simulates.
+// database is a database to which a test connects once per simulated process.
 type database struct {
 	*testing.T
 	config *pgx.ConnConfig
@@ -47,7 +47,7 @@ func (p *database) notifier(db *sql.DB) (*pgnotify.Notifier, chan error) {
 	return b, changed
 }
 
-// process opens the queue with a *sql.DB and a Notifier of its own.
+// process opens the queue with its own *sql.DB and Notifier.
 func (p *database) process() (*chanq.Queue[string], *pgnotify.Notifier) {
 	db := p.connect()
 	b, _ := p.notifier(db)
@@ -75,7 +75,7 @@ func (p *database) asleep(c *chanq.Consumer[string], b *pgnotify.Notifier) {
 	})
 }
 
-// settle waits for d, in which nothing should happen.
+// settle waits for d, during which nothing should happen.
 func (p *database) settle(d time.Duration) {
 	select {
 	case <-p.Context().Done():
@@ -164,7 +164,7 @@ func TestAMessageWakesOneOfFourConsumers(t *testing.T) {
 		return indexes
 	}
 	testdb.Eventually(p, "four have listener slots", func() bool { return len(listeners()) == 4 })
-	p.settle(2 * time.Second) // the others have tried again
+	p.settle(2 * time.Second) // the other processes have tried again
 	indexes := listeners()
 	require.Len(t, indexes, 4)
 	require.Len(t, p.taken(), 4)
@@ -230,7 +230,8 @@ func TestABusyConsumerReleasesItsListenerSlot(t *testing.T) {
 	reads, second := p.process()
 	idle := testdb.Start(p, reads, rarely)
 	p.asleep(idle, second)
-	// The busy one has doubling pauses before its next look, and may find a message before the idle one has claimed it.
+	// The busy consumer has doubling pauses before its next poll, and may find a message before the idle consumer has
+	// claimed it.
 	for sent := 3; ; sent++ {
 		testdb.SendBy(p, producer, testdb.Texts("c")...)
 		testdb.Eventually(p, "one of them has it", func() bool { return len(idle.C()) > 0 || len(c.C()) == sent })
@@ -285,10 +286,10 @@ func TestADriverThatDropsNotificationsIsReported(t *testing.T) {
 	require.Empty(t, p.taken())
 }
 
-// The server process of the connection is stopped: nothing arrives, and there is no error.
+// The server process of the connection is stopped: no data arrives, and there is no error.
 func TestAConnectionThatDeliversNothingIsReported(t *testing.T) {
 	t.Parallel()
-	config, err := pgx.ParseConfig(pgtest.StartCluster(t).DSN()) // of its own: one of its processes is stopped
+	config, err := pgx.ParseConfig(pgtest.StartCluster(t).DSN()) // its own cluster, because one of its processes is stopped
 	require.NoError(t, err)
 	p := databaseAt(t, config)
 	changed := make(chan error, 10)

@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-// A pooler gives each transaction, or statement, a session that other clients also use.
+// A pooler assigns each transaction, or statement, a session that other clients also use.
 func TestAPoolerIsReportedOnceAndConsumersPoll(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
@@ -32,7 +32,7 @@ func TestAPoolerIsReportedOnceAndConsumersPoll(t *testing.T) {
 			began := time.Now()
 			b := pgnotify.Paced(pgnotify.New(db, pgnotify.Config{Changed: func(err error) { changed <- err }}), time.Second, 10*time.Second, 100*time.Millisecond)
 			defer b.Close()
-			// In statement mode the queue bypasses the pooler, since it needs transactions.
+			// In statement mode the queue bypasses the pooler, because it needs transactions.
 			consumes := db
 			if mode == "statement" {
 				consumes = p.admin
@@ -44,7 +44,7 @@ func TestAPoolerIsReportedOnceAndConsumersPoll(t *testing.T) {
 			sends, _ := p.process()
 			producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
 			p.pass(producer, c)
-			p.settle(4 * time.Second) // it has tried several times
+			p.settle(4 * time.Second) // the Notifier has tried several times
 			require.Empty(t, changed, "it is reported once")
 			require.Empty(t, p.taken(), "no session holds a listener slot that cannot be released")
 			require.LessOrEqual(t, len(p.listening(pooled)), 1)
@@ -53,7 +53,7 @@ func TestAPoolerIsReportedOnceAndConsumersPoll(t *testing.T) {
 	}
 }
 
-// listening returns the channels of the session that the pooler gives next.
+// listening returns the channels of the session that the pooler assigns next.
 func (p *database) listening(pooled *database) (channels []string) {
 	rows, err := pooled.admin.QueryContext(p.Context(), "SELECT pg_listening_channels()")
 	require.NoError(p, err)

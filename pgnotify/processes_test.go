@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 func freeze(t *testing.T, pid int) { require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP)) }
 func thaw(t *testing.T, pid int)   { require.NoError(t, syscall.Kill(pid, syscall.SIGCONT)) }
 
-// read consumes until its input ends, and acks.
+// read consumes and acks until its input ends.
 func read(ctx context.Context, dsn string, _ <-chan string) error {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestAStoppedProcessDelaysNothingBeyondThePoll(t *testing.T) {
 	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
 	testdb.SendBy(p, producer, chanq.Message[string]{Body: "hello"})
 	require.Equal(t, "hello", testdb.Receive(p, lines, "a message"))
-	p.settle(200 * time.Millisecond) // it has acked the message and is idle
+	p.settle(200 * time.Millisecond) // the consumer has acked the message and is idle
 	freeze(t, stuck.PID())
 	reads, b := p.process()
 	c := testdb.Start(p, reads, chanq.ConsumerConfig{})
@@ -114,8 +114,8 @@ func TestNotificationsArriveAgainAfterACrashOfTheServer(t *testing.T) {
 	p.pass(producer, c)
 }
 
-// NOTIFY in a transaction that writes holds a lock of the whole server until the commit is on the disk. The server logs waits of ten
-// milliseconds for the lock, and its disk takes longer.
+// NOTIFY in a transaction that writes holds a lock of the whole server until the commit is on disk. The server logs waits of ten
+// milliseconds for the lock, and its disk is slower than that.
 func TestNoCommitWaitsForAnother(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartCluster(t, "fsync=on", "commit_delay=20000", "commit_siblings=0", "log_lock_waits=on", "deadlock_timeout=10ms")

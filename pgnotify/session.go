@@ -21,15 +21,15 @@ type session struct {
 
 	// A check is a notification to itself with a unique number.
 	nonce  string
-	check  chan error // receives the error of the sending; nil: none is being sent
+	check  chan error // receives the error of the send; nil: no send is running
 	echoed bool       // the last check arrived
-	sent   time.Time  // when it was sent; zero: not yet
+	sent   time.Time  // when the last check was sent; zero: not yet
 }
 
-// serve receives notifications until the connection fails, a check does not arrive, or the Notifier is closed. Its error is a
+// serve receives notifications until the connection fails, a check does not arrive, or the Notifier is closed. It returns a
 // lostError if the connection had received notifications.
 func (s *session) serve() error {
-	// This comes before any lock of the session: a pooler may give the session to other clients.
+	// Before the session takes any lock, because a pooler may pass the session to other clients.
 	if err := s.exec("LISTEN " + quoted(s.notifier.own)); err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (s *session) serve() error {
 	for !s.echoed {
 		if err := s.wait(mostWait); err != nil {
 			if errors.Is(err, ErrSilent) {
-				// Another client has the session that listens by now. The pooler probably gives it to this client next. If not, this
-				// does no harm: the channel is always the same.
+				// Another client may have the session by now. The pooler probably assigns it to this client next. If not, this is
+				// harmless, because the channel is always the same.
 				_ = s.exec("UNLISTEN " + quoted(s.notifier.own))
 			}
 			return err
@@ -51,7 +51,7 @@ func (s *session) serve() error {
 	}
 	next, err := s.act()
 	if err != nil {
-		return err // a refusal is repeated later than a lost connection
+		return err // a refusal is retried later than a lost connection
 	}
 	s.notifier.status.Set(nil)
 	for err == nil {
@@ -62,7 +62,7 @@ func (s *session) serve() error {
 	return lostError{err}
 }
 
-// act runs the statements that there are, and returns for how long there is nothing to do.
+// act runs the pending statements, and returns how long there is nothing to do.
 func (s *session) act() (time.Duration, error) {
 	for {
 		j, next, holds := s.notifier.todo(time.Now())
@@ -85,10 +85,10 @@ func (s *session) act() (time.Duration, error) {
 	}
 }
 
-// pulse sends a check if no notification has arrived for a while, and returns the time until it is needed again.
+// pulse sends a check if no notification has arrived for a while, and returns the time until the next one is needed.
 func (s *session) pulse() time.Duration {
 	if !s.echoed || s.check != nil {
-		return mostWait // one is on its way
+		return mostWait // a check is in flight
 	}
 	left := time.Until(s.arrived.Add(s.notifier.pace.pulse))
 	if left <= 0 {
@@ -117,7 +117,7 @@ func (s *session) query(text string) (n int, err error) {
 	return n, err
 }
 
-// wait waits for a notification, for something to do, or for the end of d. It returns an error if the connection is unusable.
+// wait waits for a notification, for work, or for the end of d. It returns an error if the connection is unusable.
 func (s *session) wait(d time.Duration) error {
 	if !s.sent.IsZero() {
 		d = min(d, time.Until(s.sent.Add(s.notifier.pace.silence)))
@@ -159,7 +159,7 @@ func (s *session) receive(n *pgconn.Notification) {
 	s.notifier.received(n.Channel, messages)
 }
 
-// sendCheck sends a notification to itself from another connection, and does not wait.
+// sendCheck sends a notification to itself from another connection, without waiting.
 func (s *session) sendCheck() {
 	s.check, s.echoed, s.nonce = make(chan error, 1), false, rand.Text()
 	b, check := s.notifier, s.check

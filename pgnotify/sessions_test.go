@@ -50,7 +50,7 @@ func TestARoleWithoutPermissionsListensAndNotifiesDespiteTimeouts(t *testing.T) 
 	settings := []string{"idle_in_transaction_session_timeout = '100ms'", "statement_timeout = '200ms'", "lock_timeout = '100ms'"}
 	var version int
 	require.NoError(t, p.admin.QueryRow("SELECT current_setting('server_version_num')::int").Scan(&version))
-	if version >= 140_000 { // 13 has no such setting
+	if version >= 140_000 { // version 13 does not have this setting
 		settings = append(settings, "idle_session_timeout = '400ms'")
 	}
 	limited := p.as(settings...)
@@ -107,10 +107,10 @@ func TestANotifierTakesNoConnectionFromAPoolOfOne(t *testing.T) {
 	testdb.Receive(p, woken, "the first value")
 }
 
-// Changed may block, and may panic.
+// Changed may block and may panic.
 func TestASlowCallbackDoesNotStopTheListener(t *testing.T) {
 	t.Parallel()
-	server := pgtest.StartCluster(t) // of its own: others' listeners would hold its queue
+	server := pgtest.StartCluster(t) // its own cluster, because other listeners would hold its queue
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
 	p := databaseAt(t, config)
@@ -145,7 +145,7 @@ func TestASlowCallbackDoesNotStopTheListener(t *testing.T) {
 	channel := "chnq_" + fmt.Sprint(int(pgnotify.BaseOf(work))+b.Slot(work))
 	p.admins(fmt.Sprintf("SELECT pg_notify('%s', repeat('x', 7000) || i) FROM generate_series(1, 600) AS i", channel))
 	testdb.Eventually(p, "the server's queue is empty", func() bool {
-		p.admins("SELECT pg_notify('others', repeat('x', 7000) || i) FROM generate_series(1, 10) AS i") // has the server clean up
+		p.admins("SELECT pg_notify('others', repeat('x', 7000) || i) FROM generate_series(1, 10) AS i") // makes the server clean up
 		var usage float64
 		require.NoError(t, p.admin.QueryRowContext(p.Context(), "SELECT pg_notification_queue_usage()").Scan(&usage))
 		return usage < 1e-4
@@ -184,7 +184,7 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 	require.LessOrEqual(t, db.Stats().OpenConnections, 2)
 }
 
-// A program that sends and ends closes its Notifier right after its last statement.
+// A program that sends and exits closes its Notifier right after its last statement.
 func TestCloseSendsPendingNotifications(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)
@@ -202,7 +202,7 @@ func TestCloseSendsPendingNotifications(t *testing.T) {
 		testdb.Receive(p, woken, "its notification")
 		p.settle(50 * time.Millisecond)
 		select {
-		case <-woken: // there were two
+		case <-woken: // there were two values
 		default:
 		}
 	}
@@ -232,7 +232,7 @@ func TestOneConsumerIsWokenPerMessage(t *testing.T) {
 			sender.Notify(chanq.Notification{Queue: work, Messages: messages})
 			want := min(messages, len(waiters))
 			if i == 1 && messages == 5 {
-				want = 6 // three of each
+				want = 6 // three of each process
 			}
 			testdb.Eventually(p, "as many are woken", func() bool { return notified(waiters) >= want })
 			p.settle(50 * time.Millisecond)
@@ -280,7 +280,7 @@ func TestQueuesWithTheSameHashDoNotDisturbEachOther(t *testing.T) {
 	testdb.Receive(p, second, "a notification")
 }
 
-// unreachable returns a *sql.DB whose server does not answer.
+// unreachable returns a *sql.DB whose server does not respond.
 func (p *database) unreachable() *sql.DB {
 	config := p.config.Copy()
 	config.Host, config.Fallbacks = p.TempDir(), nil

@@ -16,20 +16,20 @@ const (
 	listenerSlots = 4          // of a queue
 	channels      = "chnq_"    // begins the names of channels
 
-	// inTransit is how long after the release of a slot a notification counts as sent to this process, which passes it on.
-	// A later one is for the process that holds the slot by then.
+	// inTransit is how long after the release of a slot a notification counts as sent to this process, which passes it on. A later
+	// notification is for the process that holds the slot at that time.
 	inTransit = 20 * time.Millisecond
 )
 
-// retries are the pauses between tries to find a free listener slot. A sender locks free slots for a moment, so the first
-// failure means little.
+// retries are the pauses between tries to find a free listener slot. A sender briefly locks free slots, so a single failure is not
+// significant.
 var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 30 * time.Second}
 
 // leastRetry is the least time between tries that new consumers cause.
 const leastRetry = 250 * time.Millisecond
 
-// waitedQueue is a plain queue for which this process listens. mu of the Notifier guards all of it. Only the listener changes slot
-// and listening.
+// waitedQueue is a plain queue for which this process listens. mu of the Notifier guards all fields. Only the listener changes slot and
+// listening.
 type waitedQueue struct {
 	queue   string
 	base    int32 // of its locks
@@ -57,8 +57,8 @@ func channelOf(base int32, slot int) string {
 	return channels + strconv.Itoa(int(base)+slot)
 }
 
-// Listen implements chanq.Notifier. It returns immediately. The first value comes when a listener slot is taken, for an ordered queue
-// when the session listens.
+// Listen implements chanq.Notifier. It returns immediately. The first value arrives when a listener slot is taken, or for an ordered
+// queue when the session listens.
 func (b *Notifier) Listen(queue string, slots []int) (<-chan struct{}, func()) {
 	if slots != nil {
 		return b.listenAsOwner(queue, slots)
@@ -123,7 +123,7 @@ func (b *Notifier) kick() {
 	}
 }
 
-// wake notifies n of the waiters in turn. It skips waiters that have a notification already.
+// wake notifies n of the waiters in turn. It skips waiters that already have a notification.
 func (l *waitedQueue) wake(n int) {
 	for range l.waiters {
 		if n == 0 {
@@ -136,7 +136,7 @@ func (l *waitedQueue) wake(n int) {
 	}
 }
 
-// notify reports that it had not been notified.
+// notify notifies the waiter, and reports whether it had no notification before.
 func (w *waiter) notify() bool {
 	select {
 	case w.woken <- struct{}{}:
@@ -162,7 +162,7 @@ func (b *Notifier) received(channel string, messages int) {
 	}
 }
 
-// disconnect ends all waiters, since the connection is lost, and with it the listener slots.
+// disconnect ends all waiters, because the connection is lost and with it the listener slots.
 func (b *Notifier) disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,7 +187,7 @@ type job struct {
 	done func(n int) // called when it has succeeded
 }
 
-// todo returns the next statement. If there is none, it returns how long there is nothing to do, and whether the session holds a
+// todo returns the next statement. If there is none, it returns how long there is nothing to do and whether the session holds a
 // listener slot.
 func (b *Notifier) todo(now time.Time) (next job, wait time.Duration, holds bool) {
 	passOn := map[string]int{}
@@ -242,7 +242,7 @@ func (b *Notifier) acquire(l *waitedQueue, now time.Time) job {
 	text := fmt.Sprintf("SELECT i FROM generate_series(0, %d) AS i WHERE pg_try_advisory_lock(%d, (%d)::int + i) LIMIT 1", listenerSlots-1, class, l.base)
 	return job{text, true, b.with(func(slot int) {
 		l.tried = now
-		if slot < 0 { // none was free
+		if slot < 0 { // no slot was free
 			pause := retries[min(l.failures, len(retries)-1)]
 			l.failures++
 			l.tryAt = now.Add(pause*3/4 + rand.N(pause/2))
@@ -279,7 +279,8 @@ func (b *Notifier) unlisten(l *waitedQueue) job {
 	return job{"UNLISTEN " + quoted(channelOf(l.base, l.listening)), false, b.with(func(int) { l.listening = -1 })}
 }
 
-// shares reports that another queue with the same hash uses the same channel and slot: one session may hold its lock twice. mu is held.
+// shares reports whether another queue with the same hash uses the same channel and slot: one session may hold the lock twice. mu is
+// held.
 func (b *Notifier) shares(l *waitedQueue) bool {
 	for _, other := range b.plain {
 		if other != l && other.base == l.base && other.listening == l.listening {
@@ -289,7 +290,7 @@ func (b *Notifier) shares(l *waitedQueue) bool {
 	return false
 }
 
-// quoted is the name of a channel in a statement.
+// quoted returns the name of a channel for a statement.
 func quoted(channel string) string { return pgx.Identifier{channel}.Sanitize() }
 
 func (l *waitedQueue) wakeAll() {
@@ -307,7 +308,7 @@ func (b *Notifier) with(f func(int)) func(int) {
 	}
 }
 
-// waits registers interrupt, which ends a wait when there is something to do. It reports false if there is something already.
+// waits registers interrupt, which ends a wait when there is work. It returns false if there is already work.
 func (b *Notifier) waits(interrupt context.CancelFunc) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -319,7 +320,7 @@ func (b *Notifier) waits(interrupt context.CancelFunc) bool {
 	return true
 }
 
-// waited ends what waits began. The listener calls todo after it.
+// waited unregisters the interrupt of waits. The listener calls todo after it.
 func (b *Notifier) waited() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,10 +1,10 @@
-// Command tier runs go test and says how many tests ran.
+// Command tier runs go test and prints how many tests ran.
 //
 //	go run ./.ci/tier NAME GO-TEST-ARGUMENTS…
 //
-// It prints what go test prints without -v (the packages, and all that a test that fails has
-// written), then a table: for each package of the tier NAME the tests and subtests that
-// passed, that were skipped and that failed. Its status is that of go test.
+// It prints what go test prints without -v (the packages, and the output of failed tests), then a
+// table: for each package of the tier NAME the tests and subtests that passed, were skipped and
+// failed. Its exit status is that of go test.
 package main
 
 import (
@@ -26,7 +26,7 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// tally is what became of a package's tests, by action: pass, skip, fail.
+// tally counts a package's tests by result: pass, skip, fail.
 type tally map[string]int
 
 func main() {
@@ -61,14 +61,15 @@ func run(tier string, args []string) error {
 	if printed := print(os.Stdout, tier, packages); printed != nil {
 		return errors.Join(err, printed)
 	}
-	// Again, at the end: thousands of lines may be above.
+	// Repeated at the end, because thousands of lines may precede.
 	for _, name := range slices.Sorted(maps.Keys(panics)) {
 		fmt.Print("\n", panics[name])
 	}
 	return err
 }
 
-// report copies what matters, counts, and returns what panics say, without their stacks.
+// report copies the relevant output, counts tests, and returns the messages of panics without their
+// stacks.
 func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map[string]string, err error) {
 	packages, panics = map[string]tally{}, map[string]string{}
 	written, panicking := map[string]*strings.Builder{}, map[string]bool{}
@@ -81,7 +82,7 @@ func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map
 			return packages, panics, err
 		}
 		var e event
-		if json.Unmarshal(line, &e) != nil { // not of go test
+		if json.Unmarshal(line, &e) != nil { // not a line of go test
 			_, _ = to.Write(line)
 			continue
 		}
@@ -103,7 +104,7 @@ func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map
 			}
 			written[key].WriteString(e.Output)
 		case e.Test == "" && e.Action == "fail":
-			// A binary that panicked or ran out of time has said so in the tests that were running.
+			// A binary that panicked or timed out has reported it in the tests that were running.
 			for _, running := range slices.Sorted(maps.Keys(written)) {
 				if strings.HasPrefix(running, e.Package+" ") {
 					_, _ = io.WriteString(to, written[running].String())
@@ -127,8 +128,8 @@ func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map
 	}
 }
 
-// behindVerdict returns what a binary printed after the last line of a test that did not fail: go test
-// says that it is of this test, but it may be the panic of another one.
+// behindVerdict returns the output of a binary after the last line of a test that did not fail. go
+// test attributes it to this test, but it may be the panic of another test.
 func behindVerdict(text string) string {
 	_, rest, _ := strings.Cut(text, "--- ")
 	_, rest, _ = strings.Cut(rest, "\n")

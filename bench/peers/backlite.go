@@ -18,10 +18,10 @@ const (
 	liteRows    = 500 // of one transaction
 )
 
-// liteTask is a Message as backlite stores it.
+// liteTask is a Message in the form that backlite stores.
 type liteTask struct{ peer.Message }
 
-// Config keeps no completed tasks, as chanq.
+// Config keeps no completed tasks, like chanq.
 func (liteTask) Config() backlite.QueueConfig {
 	return backlite.QueueConfig{Name: "bench", MaxAttempts: 10, Timeout: time.Minute, Backoff: time.Second}
 }
@@ -35,7 +35,7 @@ type liteQueue struct {
 func openBacklite(ctx context.Context, job peer.Job) (peer.Queue, error) {
 	counter := &measure.Counter{}
 	db := sql.OpenDB(counter.DSN(&driver.Driver{}, peer.SQLiteDSN(job.Dir)))
-	db.SetMaxOpenConns(1) // more of them meet SQLITE_BUSY
+	db.SetMaxOpenConns(1) // more connections get SQLITE_BUSY
 	if err := peer.CheckSQLite(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -56,7 +56,7 @@ func (q *liteQueue) Receiver(ctx context.Context, n int, deliver func(peer.Messa
 		deliver(task.Message)
 		select {
 		case processed <- struct{}{}:
-		default: // delivered again
+		default: // redelivered
 		}
 		return nil
 	}))

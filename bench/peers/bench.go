@@ -18,8 +18,8 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// bench runs measurements, each phase in a separate process on a new
-// store, so that no system is affected by what another one left in memory or on disk.
+// bench runs measurements, each phase in a separate process on a new store, so that no system is
+// affected by leftovers of another in memory or on disk.
 type bench struct {
 	options  options
 	messages io.Writer
@@ -72,7 +72,7 @@ func (b *bench) build(ctx context.Context) error {
 		}
 		command := exec.CommandContext(ctx, "go", "build", "-o", file, s.program.path)
 		command.Dir = s.program.module
-		command.Env = append(command.Environ(), "GOWORK=off") // it is a module that the workspace does not have, or in other versions
+		command.Env = append(command.Environ(), "GOWORK=off") // its module is not in the workspace, or in other versions
 		if said, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s, in bench/peers/%s: %w\n%s", s.name(), s.program.module, err, said)
 		}
@@ -89,10 +89,10 @@ func (b *bench) close() error {
 	return errors.Join(err, os.RemoveAll(b.dir))
 }
 
-// measureAll measures every system in every round, and gives each result to
-// report. The order rotates from round to round, so that none always comes
-// first. Round 0, of few messages, warms the machine and is not reported. A system that fails is
-// left out of that round, and makes the whole run fail in the end.
+// measureAll measures every system in every round, and passes each result to report. The order
+// rotates from round to round, so that none always comes first. Round 0, with few messages, warms
+// up the machine and is not reported. A system that fails is skipped in that round, and the whole
+// run fails at the end.
 func (b *bench) measureAll(ctx context.Context, report func(measure.Result)) error {
 	var failures []error
 	for round := range b.options.rounds + 1 {
@@ -114,11 +114,11 @@ func (b *bench) measureAll(ctx context.Context, report func(measure.Result)) err
 	return errors.Join(failures...)
 }
 
-// warming is how many messages round 0 has at most.
+// warming is the most messages of round 0.
 const warming = 20_000
 
-// measure measures one system: on one store it enqueues and then drains, on
-// another it does both at once, on a third it sends at a fixed rate.
+// measure measures one system: on one store it enqueues and then drains, on another it does both
+// concurrently, on a third it sends at a fixed rate.
 func (b *bench) measure(ctx context.Context, s system, round int) (measure.Result, error) {
 	o := b.options
 	if round == 0 {

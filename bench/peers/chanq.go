@@ -17,8 +17,8 @@ import (
 
 const chanqName = "bench"
 
-// chanqQueue is chanq as its users meet it: one goroutine sends on Producer.C,
-// one reads Consumer.C and calls Ack.
+// chanqQueue uses chanq as its users do: one goroutine sends on Producer.C, one reads Consumer.C
+// and calls Ack.
 type chanqQueue struct {
 	db       *sql.DB
 	counter  *measure.Counter // nil if the server counts
@@ -42,8 +42,8 @@ func openChanqPostgres(p chanq.ProducerConfig, c chanq.ConsumerConfig) func(cont
 	}
 }
 
-// openChanqNotifier is openChanqPostgres with consumers that the senders of other processes
-// wake.
+// openChanqNotifier is openChanqPostgres with consumers that are woken by senders of other
+// processes.
 func openChanqNotifier(_ context.Context, job peer.Job) (peer.Queue, error) {
 	db, err := openPostgres(job.DSN)
 	if err != nil {
@@ -60,7 +60,7 @@ func openChanqSQLite(ctx context.Context, job peer.Job) (peer.Queue, error) {
 	}
 	counter := &measure.Counter{}
 	db := sql.OpenDB(counter.Connector(inner))
-	db.SetMaxIdleConns(4) // as embedded.Open
+	db.SetMaxIdleConns(4) // as embedded.Open does
 	if err := peer.CheckSQLite(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -138,7 +138,7 @@ func (s *chanqSender) Close(ctx context.Context) error { return s.producer.Close
 type chanqReceiver struct {
 	consumer *chanq.Consumer[peer.Message]
 	n        int64
-	acked    chan error // one value: n acks were handed in, or why not
+	acked    chan error // one value: nil if n messages were acked, or the error
 }
 
 func (r *chanqReceiver) receive(deliver func(peer.Message)) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// measureIdle measures each system in each round as `bench latency -idle` does chanq: a
-// receiver in a separate process is idle, and another process sends now and then. A system
-// that fails is left out of that round, and makes the whole run fail in the end.
+// measureIdle measures each system in each round as `bench latency -idle` measures chanq: a
+// receiver in a separate process is idle, and another process sends occasionally. A system that
+// fails is skipped in that round, and the whole run fails at the end.
 func (b *bench) measureIdle(ctx context.Context, report func(measure.Result)) error {
 	var failures []error
 	for round := range b.options.rounds {
@@ -31,8 +31,7 @@ func (b *bench) measureIdle(ctx context.Context, report func(measure.Result)) er
 	return errors.Join(failures...)
 }
 
-// fallAsleep is how long a receiver may take until it looks no more often than it always
-// does.
+// fallAsleep is how long a receiver may take until it polls at its lowest rate.
 const fallAsleep = 2 * time.Second
 
 // asleep measures one system with both gaps.
@@ -87,7 +86,7 @@ func (b *bench) asleep(ctx context.Context, s system, round int, report func(mea
 	})
 }
 
-// takeSlowest is the oldest that was received since the last call.
+// takeSlowest returns the greatest age of a message received since the last call.
 func (p *sustainedProcess) takeSlowest() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

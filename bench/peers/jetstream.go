@@ -36,7 +36,7 @@ func openJetStream(sync bool) func(context.Context, peer.Job) (peer.Queue, error
 		srv.Start()
 		q := &jetQueue{server: srv, pending: 4000}
 		if sync {
-			q.pending = 256 // with more it stalls
+			q.pending = 256 // it stalls with more
 		}
 		if !srv.ReadyForConnections(time.Minute) {
 			return nil, errors.Join(errors.New("the NATS server did not start within a minute"), q.Close())
@@ -72,7 +72,7 @@ func (q *jetQueue) Receiver(ctx context.Context, n int, deliver func(peer.Messag
 		return nil, err
 	}
 	r := &jetReceiver{consumer: consumer, acked: make(chan error, 1)}
-	left := n // of the one goroutine that calls the handler
+	left := n // used only by the goroutine that calls the handler
 	r.consuming, err = consumer.Consume(func(jm jetstream.Msg) {
 		var m peer.Message
 		err := json.Unmarshal(jm.Data(), &m)
@@ -83,7 +83,7 @@ func (q *jetQueue) Receiver(ctx context.Context, n int, deliver func(peer.Messag
 		if left--; left == 0 || err != nil {
 			select {
 			case r.acked <- err:
-			default: // delivered again
+			default: // redelivered
 			}
 		}
 	}, jetstream.PullMaxMessages(5000))
@@ -157,7 +157,7 @@ func (s jetSender) Close(context.Context) error { return nil }
 type jetReceiver struct {
 	consumer  jetstream.Consumer
 	consuming jetstream.ConsumeContext
-	acked     chan error // one value: n acks were sent, or why not
+	acked     chan error // one value: nil if n acks were sent, or the error
 }
 
 // Wait returns when the server has all acks.

@@ -6,7 +6,7 @@
 //	cd bench/peers && GOWORK=off go run . idle -dsn 'host=… user=…' -for 1m
 //	cd bench/peers && GOWORK=off go run . order -dsn 'host=… user=…'
 //
-// README.md describes what is compared, and what is not.
+// README.md describes the scope of the comparison.
 package main
 
 import (
@@ -77,13 +77,13 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 	}
 	if o.idle != nil {
 		err = b.measureIdle(ctx, report)
-		if o.format == formatTable && len(results) > 0 { // also what came before an error
+		if o.format == formatTable && len(results) > 0 { // also results before an error
 			writing = errors.Join(writing, measure.WriteTables(out, idleTable(b.about, results)))
 		}
 		return errors.Join(err, writing)
 	}
 	err = b.measureAll(ctx, report)
-	if o.format == formatTable && len(results) > 0 { // also what came before an error
+	if o.format == formatTable && len(results) > 0 { // also results before an error
 		writing = errors.Join(writing, writeTable(out, o, b.about, results))
 	}
 	return errors.Join(err, writing)

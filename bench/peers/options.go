@@ -21,12 +21,12 @@ type options struct {
 	drainOnly              bool
 	patience               time.Duration
 	format, record         string
-	command                string            // as it was given, without addresses
+	command                string            // as entered, without addresses
 	sustained              *sustainedOptions // nil: the phases
 	idle                   *idleOptions      // nil: the phases
 }
 
-// sustainedOptions are the flags of a long run.
+// sustainedOptions are the flags of a sustained run.
 type sustainedOptions struct {
 	length, every time.Duration
 	rate          float64
@@ -34,13 +34,12 @@ type sustainedOptions struct {
 	hold          bool
 }
 
-// idleOptions are the flags of a run of receivers that sleep.
+// idleOptions are the flags of a run with idle receivers.
 type idleOptions struct {
 	length, rest time.Duration
 }
 
-// The first argument, if it is one of these, selects a long run, or idle
-// receivers.
+// These values of the first argument select a sustained run, or idle receivers.
 const sustainedArgument, idleArgument = "sustained", "idle"
 
 // The values of -format.
@@ -87,7 +86,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	if o.latencyN == 0 {
 		o.latencyN = max(1, min(o.n/10, 10*o.rate))
 	}
-	o.warmUp = min(o.rate, o.latencyN/10) // a second at most
+	o.warmUp = min(o.rate, o.latencyN/10) // at most one second
 	if chosen == "" && o.dsn != "" {
 		chosen = unnamed
 	}
@@ -102,7 +101,7 @@ func (o *options) declarePhases(f *flag.FlagSet) {
 	f.BoolVar(&o.drainOnly, "drain-only", false, "enqueue and drain, no pipeline and no latency: for many messages")
 }
 
-// The flags are those of bench sustained, of one process with one consumer.
+// The flags are those of bench sustained, for one process with one consumer.
 func (o *options) declareSustained(f *flag.FlagSet) {
 	o.sustained = &sustainedOptions{}
 	f.DurationVar(&o.sustained.length, "for", 5*time.Minute, "how long")

@@ -17,10 +17,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// orderArgument as the first argument selects the ways to keep the order of each key.
+// orderArgument, as the first argument, selects the ways to keep the order of each key.
 const orderArgument = "order"
 
-// orderOptions are the flags of that.
+// orderOptions are its flags.
 type orderOptions struct {
 	dsn, format, record         string
 	n, keys, body, rounds, free int
@@ -33,10 +33,11 @@ type orderOptions struct {
 type orderedQueue interface {
 	// send stores a message of each key by statements of sendRows.
 	send(ctx context.Context, keys []string, body string) error
-	// hold takes the first message of each of so many keys, and keeps it in work.
+	// hold takes the first message of each of a number of keys, and keeps it in processing.
 	hold(ctx context.Context, keys int) error
-	// drain takes and completes n messages, or as many as it can in most. It returns how
-	// many, and how long the fetching statements took. None: the first one took too long.
+	// drain takes and completes n messages, or as many as it can within most. It returns their
+	// number, and the time of the fetching statements. With 0 messages the first statement took too
+	// long.
 	drain(ctx context.Context, n int, most time.Duration) (done int, fetching time.Duration, err error)
 	close(ctx context.Context) error
 }
@@ -44,7 +45,7 @@ type orderedQueue interface {
 const (
 	sendRows  = 500
 	fetchRows = 100
-	hotKeys   = 20 // those that have all messages that are blocked
+	hotKeys   = 20 // keys that have all blocked messages
 )
 
 func parseOrder(args []string, usage io.Writer) (o orderOptions, err error) {
@@ -176,8 +177,8 @@ func (s orderSystem) measure(ctx context.Context, o orderOptions, server *server
 	return results, err
 }
 
-// fetchTime is that of a message, in µs; that of a fetch that was cancelled is the least that
-// it would have taken.
+// fetchTime returns the time of a fetch per message, in µs. For a cancelled fetch it is a lower
+// bound.
 func fetchTime(fetching time.Duration, done int) float64 {
 	if done == 0 {
 		done = fetchRows
@@ -185,7 +186,7 @@ func fetchTime(fetching time.Duration, done int) float64 {
 	return 1e6 * fetching.Seconds() / float64(done)
 }
 
-// onQueue runs f on an empty queue; tidy does what autovacuum would.
+// onQueue runs f on an empty queue. tidy does the work of autovacuum.
 func (s orderSystem) onQueue(ctx context.Context, server *server, f func(q orderedQueue, tidy func() error) error) (err error) {
 	d, err := server.create(ctx)
 	if err != nil {
@@ -210,7 +211,7 @@ func tidy(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// keysOf are those of n messages in turn.
+// keysOf returns the keys of n messages in turn.
 func keysOf(n, keys int, name string) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -219,8 +220,8 @@ func keysOf(n, keys int, name string) []string {
 	return names
 }
 
-// freeKeys are keysOf without those that have their slot in chanq with a hot one, of which
-// nothing would come.
+// freeKeys is keysOf without keys that share a slot in chanq with a hot key, which would be
+// blocked.
 func freeKeys(n, keys int) []string {
 	slot := func(key string) int { return sqlbatch.SlotOf(key, [16]byte{}, 64) }
 	hot := map[int]bool{}

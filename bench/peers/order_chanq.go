@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// orderedChanq is chanq as its users meet it: a Producer's channel, a Consumer's channel, Ack.
+// orderedChanq uses chanq as its users do: a Producer's channel, a Consumer's channel, Ack.
 type orderedChanq struct {
 	queue    *chanq.Queue[string]
 	consumer *chanq.Consumer[string]
@@ -41,8 +41,8 @@ func (q *orderedChanq) send(ctx context.Context, keys []string, body string) err
 	return producer.Close(ctx)
 }
 
-// consume begins a consumer, where none is yet. What is in work of each key it cannot have
-// twice, so that a drain continues with the consumer that holds it.
+// consume starts a consumer, if there is none. A second consumer cannot receive messages that are
+// being processed, so a drain continues with the consumer that holds them.
 func (q *orderedChanq) consume(ctx context.Context) (err error) {
 	if q.consumer == nil {
 		q.consumer, err = q.queue.Consume(context.WithoutCancel(ctx), chanq.ConsumerConfig{})

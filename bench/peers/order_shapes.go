@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Other ways to keep the order of each key, as bare loops on one connection: tables, indexes
-// and the reads of the statements are those of the named systems, according to their
-// documents and sources. The text is our own, so that each of them is one statement without a
-// function around it. What costs the systems more is left out: functions and the JSON of
-// notifications, a call for each message that is sent or completed.
+// Other ways to keep the order of each key, as bare loops on one connection. Tables, indexes and
+// the reads of the statements are those of the named systems, according to their documentation and
+// sources. The text is our own, so that each is one statement without a function around it. Further
+// costs of the systems are omitted: functions and the JSON of notifications, and a call for each
+// message that is sent or completed.
 
 // orderSystem is a way to keep the order of each key.
 type orderSystem struct {
@@ -35,15 +35,15 @@ func orderNames(of []orderSystem) (names []string) {
 	return names
 }
 
-// shape is a way that SQL describes. insert takes keys and a body, fetch a count, and returns
-// ids, complete takes ids, and hold a count of keys.
+// shape is a way described by SQL. insert takes keys and a body, fetch takes a count and returns
+// ids, complete takes ids, and hold takes a count of keys.
 type shape struct {
 	tables                        []string
 	insert, hold, fetch, complete string
 }
 
-// pgmqTables are those of a queue: pgmq.create, and create_fifo_index, which its documents
-// advise. https://github.com/pgmq/pgmq, pgmq-extension/sql/pgmq.sql, docs/fifo-queues.md.
+// pgmqTables are the tables of a queue: pgmq.create, and create_fifo_index, which its documentation
+// recommends. https://github.com/pgmq/pgmq, pgmq-extension/sql/pgmq.sql, docs/fifo-queues.md.
 var pgmqTables = []string{
 	`CREATE TABLE q (
   msg_id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, read_ct integer NOT NULL DEFAULT 0, enqueued_at timestamptz NOT NULL DEFAULT now(),
@@ -64,8 +64,8 @@ FROM taken AS t WHERE q.msg_id = t.msg_id
 RETURNING q.msg_id, q.message, q.headers`
 )
 
-// pgmqGrouped: the first visible message of each group; those groups of which none before it
-// is being processed; of each of these as many visible ones as requested; and of all these the
+// pgmqGrouped takes the first visible message of each group, then the groups without an earlier
+// message in processing, then as many visible messages of each as requested, and of all these the
 // first, by groups.
 var pgmqGrouped = shape{pgmqTables, pgmqInsert, pgmqHold, `WITH heads AS (
   SELECT ` + pgmqGroup + ` AS name, min(q.msg_id) AS head FROM q WHERE q.vt <= clock_timestamp() GROUP BY 1
@@ -94,7 +94,7 @@ taken AS (
   SELECT q.msg_id FROM q JOIN numbered AS n ON n.msg_id = q.msg_id WHERE n.n <= $1 ORDER BY q.msg_id FOR UPDATE OF q SKIP LOCKED
 )` + pgmqLease, pgmqComplete}
 
-// pgmqHead: the first message of each group, visible or not; of these the visible ones.
+// pgmqHead takes the first message of each group, visible or not, and of these the visible ones.
 var pgmqHead = shape{pgmqTables, pgmqInsert, pgmqHold, `WITH heads AS (
   SELECT ` + pgmqGroup + ` AS name, min(q.msg_id) AS head FROM q GROUP BY 1
 ),
@@ -103,10 +103,10 @@ taken AS (
   WHERE q.vt <= clock_timestamp() ORDER BY q.msg_id LIMIT $1 FOR UPDATE OF q SKIP LOCKED
 )` + pgmqLease, pgmqComplete}
 
-// massTransit numbers the messages of each partition key by four windows over all of the
-// queue, and takes the first of each key of which none is in work.
-// https://github.com/MassTransit/MassTransit, PostgresDatabaseMigrator.cs, documentation of the
-// SQL transport, "Partitioned Queues".
+// massTransit numbers the messages of each partition key by four windows over the whole queue, and
+// takes the first message of each key without a message in processing.
+// https://github.com/MassTransit/MassTransit, PostgresDatabaseMigrator.cs, documentation of the SQL
+// transport, "Partitioned Queues".
 var massTransit = shape{
 	[]string{
 		`CREATE TABLE message (id uuid PRIMARY KEY, content_type text, body jsonb, headers jsonb, sent_time timestamptz NOT NULL DEFAULT now())`,
@@ -148,7 +148,7 @@ RETURNING d.id, m.body, d.partition_key`,
 	`WITH d AS (DELETE FROM delivery WHERE id = ANY ($1::bigint[]) RETURNING message_id) DELETE FROM message AS m USING d WHERE m.id = d.message_id`,
 }
 
-const consumer = "6c1b7c3e-6d0f-4e6e-8a52-0d8a1f0c9b11" // any
+const consumer = "6c1b7c3e-6d0f-4e6e-8a52-0d8a1f0c9b11" // any value
 
 func (s shape) open(ctx context.Context, db *sql.DB) (orderedQueue, error) {
 	conn, err := db.Conn(ctx)
@@ -224,7 +224,7 @@ func (q shapedQueue) take(ctx context.Context, n int, most time.Duration) (ids [
 }
 
 func (q shapedQueue) close(context.Context) error {
-	if err := q.conn.Close(); !errors.Is(err, driver.ErrBadConn) { // which a cancelled fetch leaves
+	if err := q.conn.Close(); !errors.Is(err, driver.ErrBadConn) { // a cancelled fetch causes this error
 		return err
 	}
 	return nil

@@ -19,10 +19,10 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// isOurs: over chanq's statements.
+// isOurs reports whether a strategy uses chanq's statements.
 func isOurs(strategy string) bool { return strings.HasPrefix(strategy, "chanq") || strategy == "raw" }
 
-// TestMain lets the test's binary be what it starts for each phase.
+// TestMain lets the test binary be the program that it starts for each phase.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == measureArgument {
 		peer.Main(linked)
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Every system does every phase, and chanq leaves nothing behind. PostgreSQL's
-// take part where CHANQ_TEST_POSTGRES is set.
+// Every system runs every phase, and chanq leaves nothing behind. Systems on PostgreSQL are included if
+// CHANQ_TEST_POSTGRES is set.
 func TestEverySystemIsMeasured(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"-n", "60", "-rounds", "1", "-rate", "500", "-dir", dir, "-format", "json"}
@@ -78,7 +78,7 @@ func TestEverySystemIsMeasured(t *testing.T) {
 	assert.Empty(t, left, "stores and programs are removed")
 }
 
-// A sustained run has the same columns for every system that can be watched.
+// A sustained run has the same columns for every observable system.
 func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
 	dir := t.TempDir()
 	chosen := []string{"sqlite/chanq"}
@@ -100,7 +100,7 @@ func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
 			assert.Equal(t, name, r.Engine+"/"+r.Strategy)
 			assert.LessOrEqual(t, r.Backlog, 1000, name)
 			assert.Positive(t, r.TableBytes, name)
-			assert.NotContains(t, r.Command, "host=", "an address may have a password")
+			assert.NotContains(t, r.Command, "host=", "an address may contain a password")
 			received += r.N
 		}
 		assert.Positive(t, received, name)
@@ -117,7 +117,7 @@ func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
 	assert.Empty(t, left, "stores and programs are removed")
 }
 
-// Receivers that sleep are measured with both gaps, in every system.
+// Idle receivers are measured with both gaps, in every system.
 func TestIdleConsumersAreMeasured(t *testing.T) {
 	dir := t.TempDir()
 	chosen := []string{"sqlite/chanq"}
@@ -138,7 +138,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 		assert.Equal(t, 1, r.N)
 		assert.Positive(t, r.CommitP50, chosen[i/2])
 		assert.Greater(t, r.Max, r.CommitP50/2, chosen[i/2])
-		assert.NotContains(t, r.Command, "host=", "an address may have a password")
+		assert.NotContains(t, r.Command, "host=", "an address may contain a password")
 		assert.Contains(t, out.String(), r.Engine+" "+r.Strategy)
 	}
 }
@@ -186,7 +186,7 @@ func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
 		{engine: sqlite, strategy: "chanq", note: "ours"}, {engine: sqlite, strategy: "backlite", note: "theirs"}, {engine: files, strategy: "other", note: "elsewhere"},
 	}}
 	var results []measure.Result
-	for round, rate := range []float64{100, 900, 200} { // a noisy machine: both are fast in round 2
+	for round, rate := range []float64{100, 900, 200} { // a noisy machine: both systems are fast in round 2
 		results = append(results,
 			measure.Result{Engine: sqlite, Strategy: "chanq", N: 100, Round: round + 1, DrainPerS: rate * 3, P50: 1500},
 			measure.Result{Engine: files, Strategy: "other", N: 100, Round: round + 1, DrainPerS: 5, Saturated: round == 1})
@@ -204,7 +204,8 @@ func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
 	assert.NotContains(t, text, "/ other", "no ratio between engines")
 }
 
-// Each way to keep order continues with other keys than those being processed, and takes nothing of these.
+// Each way to keep order continues with keys that are not being processed, and takes no message of those
+// that are.
 func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
 	if dsn == "" {
@@ -235,7 +236,7 @@ func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 	assert.ErrorContains(t, err, "-dsn is needed")
 }
 
-// A message whose key is in work is not taken, by any of them.
+// None of them takes a message whose key is being processed.
 func TestWaysToKeepOrderTakeNothingOfALeasedKey(t *testing.T) {
 	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
 	if dsn == "" {
@@ -247,7 +248,7 @@ func TestWaysToKeepOrderTakeNothingOfALeasedKey(t *testing.T) {
 	for _, s := range orderSystems[1:] {
 		err := s.onQueue(t.Context(), server, func(q orderedQueue, tidy func() error) error {
 			require.NoError(t, q.send(t.Context(), []string{"a", "b", "a", "b", "c", "a"}, "x"))
-			require.NoError(t, q.hold(t.Context(), 2)) // of a and b
+			require.NoError(t, q.hold(t.Context(), 2)) // messages of a and b
 			ids, err := q.(shapedQueue).take(t.Context(), 10, time.Minute)
 			require.Len(t, ids, 1, s.name)
 			return err

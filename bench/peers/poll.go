@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pollEvery is short against every phase, and long against one look.
+// pollEvery is short compared with every phase, and long compared with one poll.
 const pollEvery = 2 * time.Millisecond
 
 // poll calls look until done. It is for systems that do not report when a completion

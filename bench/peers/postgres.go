@@ -18,7 +18,7 @@ type server struct {
 	db      *sql.DB
 	about   string
 	durable bool
-	counts  error // why it cannot count statements; nil if it can
+	counts  error // the reason why it cannot count statements; nil if it can
 }
 
 func connect(ctx context.Context, dsn string) (*server, error) {
@@ -73,8 +73,8 @@ func (d *database) drop(ctx context.Context) error {
 	return err
 }
 
-// prepare brings the database into the state that autovacuum would bring it to,
-// so that no system is measured with another one's luck, and begins to count.
+// prepare brings the database into the state that autovacuum would produce, so that systems are
+// compared in the same state, and starts counting.
 func (d *database) prepare(ctx context.Context) error {
 	db, err := openPostgres(d.dsn)
 	if err != nil {
@@ -92,8 +92,8 @@ func (d *database) prepare(ctx context.Context) error {
 	return err
 }
 
-// count returns how many statements the server executed since prepare, BEGIN and
-// COMMIT included, and how many bytes they wrote to its log.
+// count returns the number of statements that the server executed since prepare, including BEGIN
+// and COMMIT, and the bytes that they wrote to its log.
 func (d *database) count(ctx context.Context, o *peer.Outcome) error {
 	if d.server.counts != nil {
 		return nil
@@ -102,14 +102,14 @@ func (d *database) count(ctx context.Context, o *peer.Outcome) error {
 		WHERE dbid = $1 AND query NOT LIKE '%`+peer.Probe+`%'`, d.oid).Scan(&o.Statements, &o.WAL)
 }
 
-// withDatabase is the DSN, a URL or words, for another database of its server.
+// withDatabase returns the DSN, a URL or keywords, of another database on its server.
 func withDatabase(dsn, name string) (string, error) {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return dsn + " dbname=" + name, nil // the last one holds
+		return dsn + " dbname=" + name, nil // the last keyword applies
 	}
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return "", fmt.Errorf("-dsn: %w", errors.Unwrap(err)) // without the URL, which may have a password
+		return "", fmt.Errorf("-dsn: %w", errors.Unwrap(err)) // without the URL, which may contain a password
 	}
 	u.Path = "/" + name
 	return u.String(), nil

@@ -9,9 +9,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// writeTable writes the median of each figure over the rounds, with its range,
-// and the ratios of chanq to the others on its engine: the median of those of
-// the single rounds, in which all ran close together.
+// writeTable writes the median of each figure over the rounds, with its range, and the ratios of
+// chanq to the others on its engine: the median of the ratios of single rounds, in which all ran
+// close together.
 func writeTable(w io.Writer, o options, about string, results []measure.Result) error {
 	by := map[string][]measure.Result{}
 	for _, r := range results {
@@ -46,7 +46,7 @@ func costs(o options, about string, measured []system, by map[string][]measure.R
 		rs := by[s.name()]
 		pair := func(format string, enqueue, drain measure.Figure) string {
 			if measure.Median(rs, enqueue) == 0 {
-				return "-" // is not known
+				return "-" // unknown
 			}
 			return fmt.Sprintf(format+" + "+format, measure.Median(rs, enqueue), measure.Median(rs, drain))
 		}

@@ -15,7 +15,7 @@ import (
 
 type riverInsert = func(context.Context, *river.Client[pgx.Tx], []river.InsertManyParams) error
 
-// insertByCopy is River's fastest way in: COPY, without unique jobs.
+// insertByCopy is River's fastest insert: COPY, without unique jobs.
 func insertByCopy(ctx context.Context, client *river.Client[pgx.Tx], jobs []river.InsertManyParams) error {
 	_, err := client.InsertManyFast(ctx, jobs)
 	return err

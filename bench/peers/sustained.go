@@ -18,9 +18,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// sustainAll runs every system for a long time, one after another, as `bench
-// sustained` runs chanq. It reads its figures from the database itself; the process
-// that sends and receives prints its progress.
+// sustainAll runs every system for a long time, one after another, as `bench sustained` runs chanq.
+// It reads its figures from the database itself. The process that sends and receives prints its
+// progress.
 func (b *bench) sustainAll(ctx context.Context, out io.Writer, report func(measure.Result)) error {
 	var failures []error
 	for _, s := range b.options.systems {
@@ -102,13 +102,13 @@ type sustainedProcess struct {
 	command *exec.Cmd
 	input   io.Closer
 	said    bytes.Buffer
-	ended   chan struct{} // closed when all its output was read
-	failed  chan error    // it ended before it was stopped
+	ended   chan struct{} // closed when all its output has been read
+	failed  chan error    // the error if it ended before it was stopped
 
 	sent, received atomic.Int64
-	version        string // known when it has begun
+	version        string // known after it has begun
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the fields below
 	ages    measure.Histogram
 	heap    float64
 	slowest time.Duration

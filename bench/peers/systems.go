@@ -13,24 +13,24 @@ import (
 const (
 	postgres = "postgres"
 	sqlite   = "sqlite"
-	files    = "files" // the system's own
+	files    = "files" // files in the system's own format
 )
 
-// program measures a system that this one cannot be linked with: the directory of its
-// module, the package in it, and its argument. The zero value is this program.
+// program measures a system that cannot be linked into this program: the directory of its module,
+// the package in it, and its argument. The zero value is this program.
 type program struct{ module, path, argument string }
 
-// system is what is measured.
+// system is a system to be measured.
 type system struct {
 	engine, strategy string
 	program          program
-	// note is how it was driven, and what it cannot do.
+	// note describes how it was used, and its limitations.
 	note string
 }
 
 func (s system) name() string { return s.engine + "/" + s.strategy }
 
-// arguments make its program measure the job on its standard input.
+// arguments returns the arguments with which its program measures the job on its standard input.
 func (s system) arguments() []string {
 	if s.program == (program{}) {
 		return []string{measureArgument}
@@ -38,7 +38,7 @@ func (s system) arguments() []string {
 	return strings.Fields(s.program.argument)
 }
 
-// systems in the order of reports.
+// systems are in the order of reports.
 var systems = []system{
 	{postgres, "chanq", program{}, "defaults: one goroutine on Producer.C, one on Consumer.C"},
 	{postgres, "chanq-notify", program{}, "defaults, and a pgnotify.Notifier in Config"},
@@ -55,10 +55,10 @@ var systems = []system{
 	{files, "jetstream-nosync", program{}, "the same without SyncAlways, its default: NOT AS DURABLE, an acknowledged publish may be lost with the machine"},
 }
 
-// longSystems are those of a sustained run that names none.
+// longSystems are the systems of a sustained run that names none.
 var longSystems = []string{"postgres/chanq", "postgres/river-pgx-tuned", "postgres/watermill-sql"}
 
-// sleepingSystems are those that are measured asleep where none is named.
+// sleepingSystems are the systems of a run with idle receivers that names none.
 var sleepingSystems = []string{"postgres/chanq-notify", "postgres/chanq", "postgres/river-pgx-default", "postgres/river-pgx-tuned", "postgres/watermill-sql"}
 
 func systemNames(of []system) []string {

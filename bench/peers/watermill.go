@@ -20,8 +20,8 @@ const (
 	waterRows  = 500 // of an insert and of a fetch, as chanq's default
 )
 
-// waterQueue is watermill-sql's log with offsets: one transaction a fetch, open
-// until each of its messages was acked, one at a time.
+// waterQueue is watermill-sql's log with offsets: one transaction per fetch, open until each of its
+// messages has been acked, one at a time.
 type waterQueue struct{ db *sql.DB }
 
 func openWatermill(_ context.Context, job peer.Job) (peer.Queue, error) {
@@ -35,7 +35,7 @@ func waterSchema() watersql.DefaultPostgreSQLSchema {
 
 func (q *waterQueue) subscriber() (*watersql.Subscriber, error) {
 	return watersql.NewSubscriber(q.db, watersql.SubscriberConfig{
-		PollInterval:   10 * time.Millisecond, // as the first pause of an idle consumer of chanq; the default of 1 s is no contest
+		PollInterval:   10 * time.Millisecond, // as the first pause of an idle consumer of chanq; the default of 1 s would not be comparable
 		SchemaAdapter:  waterSchema(),
 		OffsetsAdapter: watersql.DefaultPostgreSQLOffsetsAdapter{},
 	}, watermill.NopLogger{})
@@ -59,7 +59,7 @@ func (q *waterQueue) Receiver(_ context.Context, n int, deliver func(peer.Messag
 	if err != nil {
 		return nil, err
 	}
-	// Not the caller's context: its end would roll the transaction back.
+	// Not the caller's context, because its end would roll back the transaction.
 	messages, err := subscriber.Subscribe(context.Background(), waterTopic)
 	if err != nil {
 		return nil, errors.Join(err, subscriber.Close())
@@ -113,7 +113,7 @@ func waterMessage(m peer.Message) (*message.Message, error) {
 type waterReceiver struct {
 	db         *sql.DB
 	subscriber *watersql.Subscriber
-	acked      chan error // one value: n messages were acked, or why not
+	acked      chan error // one value: nil if n messages were acked, or the error
 }
 
 func (r *waterReceiver) receive(messages <-chan *message.Message, n int, deliver func(peer.Message)) error {
@@ -131,8 +131,8 @@ func (r *waterReceiver) receive(messages <-chan *message.Message, n int, deliver
 	return fmt.Errorf("the subscriber ended with %d messages to come", n)
 }
 
-// Wait returns when the offset that covers the last message is committed, which
-// comes after the last Ack.
+// Wait returns when the offset that covers the last message is committed, which happens after the
+// last Ack.
 func (r *waterReceiver) Wait(ctx context.Context) error {
 	select {
 	case err := <-r.acked:

@@ -27,10 +27,10 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// shotsVariable names a folder to which the browser's tests write what they saw.
+// shotsVariable names a folder for the screenshots of the browser tests.
 const shotsVariable = "CHANQ_TEST_SCREENSHOTS"
 
-// browser is a tab of a browser that notes what its pages complain of.
+// browser is a tab of a browser that records errors of its pages.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
@@ -65,12 +65,12 @@ func newBrowser(t *testing.T) *browser {
 	return b
 }
 
-// listen must return at once: a page with a dialog is blocked, which the test finds.
+// listen must return immediately: a page with a dialog is blocked, which the test detects.
 func (b *browser) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
-	case *cdplog.EventEntryAdded: // of the policy, too
+	case *cdplog.EventEntryAdded: // also of the policy
 		b.complaints = append(b.complaints, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 	case *runtime.EventExceptionThrown:
 		b.complaints = append(b.complaints, "a script failed: "+e.ExceptionDetails.Text)
@@ -79,7 +79,7 @@ func (b *browser) listen(event any) {
 	}
 }
 
-// do does one thing after the other, in a minute altogether.
+// do runs actions in sequence, within a minute in all.
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -87,13 +87,13 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(ctx, actions...), "complaints: %v", b.complaints)
 }
 
-// see looks at a page until its end is there.
+// see opens a page and waits until all of it is loaded.
 func (b *browser) see(url string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(url), chromedp.WaitVisible("footer"))
 }
 
-// evaluate is what an expression of JavaScript is, which the tools' own side may always run.
+// evaluate returns the value of a JavaScript expression, which the debugging protocol may always run.
 func evaluate[T any](b *browser, expression string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -103,7 +103,7 @@ func evaluate[T any](b *browser, expression string) T {
 	return v
 }
 
-// quiet requires that no page complained, but of what has all of these words.
+// quiet requires that no page reported an error, except errors with all of these words.
 func (b *browser) quiet(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -117,7 +117,7 @@ func (b *browser) quiet(but ...string) {
 	}
 }
 
-// size makes the window of a desk or of a telephone, light or dark.
+// size sets the window size of a desktop or a phone, and the color scheme.
 func (b *browser) size(width int64, scheme string) {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width < 500})
@@ -126,7 +126,7 @@ func (b *browser) size(width int64, scheme string) {
 	require.NoError(b.t, err)
 }
 
-// shoot returns the picture of a whole page, and keeps it where that is wanted.
+// shoot returns a screenshot of a whole page, and saves it if a folder is set.
 func (b *browser) shoot(name string) []byte {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
@@ -137,15 +137,15 @@ func (b *browser) shoot(name string) []byte {
 	return png
 }
 
-// look is a window.
+// look is a kind of window.
 type look struct {
 	name   string
 	width  int64
 	scheme string
 }
 
-// The pages at both widths, light and dark, with and without the permission to make changes: each can be
-// read, has its title, and does what the policy allows.
+// The pages at both widths, light and dark, with and without the permission to make changes. Each is
+// readable, has its title, and does what the policy allows.
 func TestPagesInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	shop.Fill()
@@ -182,13 +182,13 @@ func TestPagesInABrowser(t *testing.T) {
 	}
 	for _, page := range pages {
 		b.see(mayNot + page.path)
-		b.reads(page.name+" for who may not change anything", false, append(page.says, "read-only")...)
+		b.reads(page.name+" without the permission to make changes", false, append(page.says, "read-only")...)
 		require.Zero(t, evaluate[int](b, `document.querySelectorAll("form[method=post]").length`), page.name)
 	}
 	b.quiet("404", "/q/nothing/")
 }
 
-// A database that is slow, or away, and the question before something is deleted.
+// A slow or unavailable database, and the confirmation before a deletion.
 func TestTroubleInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	ids := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
@@ -220,9 +220,9 @@ func TestTroubleInABrowser(t *testing.T) {
 		b.reads("the question at "+look.name, dark, "Are you sure?", "Purge dead messages?", "one message", "Yes, purge", "No")
 		b.shoot(look.name + "-ask")
 		b.do(chromedp.Click(`main a.button`), chromedp.WaitVisible(`.messages`))
-		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "no is no")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "No purges nothing")
 
-		// A page that follows shows since when there is no answer, and then follows again.
+		// A page that updates shows since when there is no response, and then updates again.
 		b.see(url + "/q/mail/")
 		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("gone")) })
 		b.do(chromedp.WaitVisible(`#live .trouble`))
@@ -263,7 +263,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
 	_, err := chromedp.Run(b.ctx, chromedp.Poll[bool](`document.querySelector("#live td").textContent === "1"`))
 	require.NoError(t, err)
-	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "what had the focus has it still")
+	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "the focus does not move")
 	b.do(chromedp.KeyEvent("k\r"), chromedp.WaitVisible(`.tabs`))
 	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
 	b.do(chromedp.KeyEvent("u"), chromedp.WaitVisible(`.queues`))
@@ -273,7 +273,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	b.do(chromedp.KeyEvent("?"), chromedp.WaitNotVisible(`#help`))
 	b.do(chromedp.KeyEvent("/"))
 	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
-	require.Empty(t, evaluate[string](b, `(document.activeElement.value = "")`), "the tool types what a page has refused, too")
+	require.Empty(t, evaluate[string](b, `(document.activeElement.value = "")`), "the tool also types text that a page has refused")
 	b.do(chromedp.KeyEvent("mail\r"), chromedp.WaitVisible(`.tabs`))
 	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
 	var many []chanq.Message[[]byte]
@@ -281,7 +281,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 		many = append(many, chanq.Message[[]byte]{Body: []byte("x")})
 	}
 	shop.Send(shop.Mail, many...)
-	b.do(chromedp.KeyEvent("/"), chromedp.WaitVisible(`.messages`)) // a page that has no field leads to the one that has
+	b.do(chromedp.KeyEvent("/"), chromedp.WaitVisible(`.messages`)) // a page without the field leads to the page that has it
 	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
 	require.True(t, evaluate[bool](b, `document.activeElement.blur() === undefined`))
 	b.do(chromedp.KeyEvent("n"), chromedp.WaitVisible(`.pages a:first-child:not(#next)`))
@@ -289,7 +289,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	b.quiet()
 }
 
-// What would run in a careless page runs in none.
+// Scripts that a careless page would run are run by no page.
 func TestHostileTextsRunNothingInABrowser(t *testing.T) {
 	shop := webshop.New(t, testdb.SQLite)
 	var causes []error

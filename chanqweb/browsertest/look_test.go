@@ -4,10 +4,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flaws is a function that checks that a page can be read: all text is within the
-// window, or in something that scrolls; no two texts overlap; each has the contrast to its
-// background that WCAG 2 requires (4.5 to 1, large ones 3 to 1); and the paper is dark in a dark window, and light in a
-// light one. It returns what is wrong.
+// flaws is a function that checks that a page is readable: all text is within the window, or in a scrollable element;
+// no two texts overlap; each has the contrast to its background that WCAG 2 requires (4.5 to 1, large text 3 to 1); and
+// the background is dark in a dark window, and light in a light one. It returns the faults.
 const flaws = `(dark) => {
   const wrong = [];
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -69,7 +68,7 @@ const flaws = `(dark) => {
   return [...new Set(wrong)];
 }`
 
-// reads requires that a page can be read, and that it has the given texts.
+// reads requires that a page is readable and contains the given texts.
 func (b *browser) reads(where string, dark bool, says ...string) {
 	b.t.Helper()
 	scheme := "false"

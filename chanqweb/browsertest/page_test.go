@@ -16,14 +16,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is for states that come soon, and tick how often they are looked for.
+// patience bounds the wait for a state, and tick is how often the state is checked.
 const (
 	patience = 30 * time.Second
 	tick     = 10 * time.Millisecond
 )
 
-// open serves the page of a shop under a prefix until the test ends. It returns the page's address, without
-// a slash at the end.
+// open serves the page of a shop under a prefix until the test ends. It returns the page's address without
+// a trailing slash.
 func open(s *webshop.Shop, rights chanqweb.Rights, more ...func(*chanqweb.Config)) string {
 	s.T.Helper()
 	cfg := chanqweb.Config{Title: "shop", Log: slog.New(slog.DiscardHandler), Rights: func(*http.Request) chanqweb.Rights { return rights }}
@@ -32,7 +32,7 @@ func open(s *webshop.Shop, rights chanqweb.Rights, more ...func(*chanqweb.Config
 	}
 	page, err := chanqweb.New(s.DB, cfg)
 	require.NoError(s.T, err)
-	s.T.Cleanup(page.Close) // after the server's, which waits for what follows
+	s.T.Cleanup(page.Close) // after the server is closed, which waits for event streams
 	mux := http.NewServeMux()
 	mux.Handle("/ops/queues/", http.StripPrefix("/ops/queues", page))
 	server := httptest.NewServer(mux)

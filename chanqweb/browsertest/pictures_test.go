@@ -16,10 +16,10 @@ import (
 
 var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../../docs/pictures")
 
-// mostPicture is in bytes: every clone of the repository has them all.
+// mostPicture is in bytes, because every clone of the repository contains the pictures.
 const mostPicture = 120 << 10
 
-// TestPicturesOfTheDocuments draws them again, in a light window:
+// TestPicturesOfTheDocuments takes them again, in a light window:
 //
 //	GOWORK=off go test -C chanqweb/browsertest -run PicturesOfTheDocuments -pictures ../../docs/pictures
 func TestPicturesOfTheDocuments(t *testing.T) {

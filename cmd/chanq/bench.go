@@ -48,7 +48,7 @@ killed, a queue bench_… remains: chanq drop --with-messages removes it.`,
 	return a.durabilityFlag(cmd)
 }
 
-// dropTimeout is how long the command tries to remove its queue, however it ends.
+// dropTimeout bounds the removal of the command's queue, however the command ends.
 const dropTimeout = 30 * time.Second
 
 func (a *app) bench(ctx context.Context, f tryout.Config) (err error) {

@@ -33,7 +33,8 @@ func (s *selection) flags(cmd *cobra.Command) {
 	flags.StringVar(&s.before, "before", "", "only dead and done messages that ended before this `time`, as 2026-11-27T10:00:00Z")
 }
 
-// read returns the selection: the messages with these IDs if there are any, else those that the flags select, by default all of the state.
+// read returns the selection: the messages with these IDs if there are any, otherwise those that the flags select, by default all of the
+// state.
 func (s *selection) read(ids []chanq.ID) (sel chanqadmin.Select, err error) {
 	sel = chanqadmin.Select{Type: s.kind, Fingerprint: s.fingerprint, Key: s.key, IDs: ids}
 	if sel.State, err = parseState(s.state); err != nil {
@@ -86,7 +87,7 @@ func (c *change) check(ids []chanq.ID) error {
 // changes is Redrive, Purge or Cancel.
 type changes func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 
-// change changes messages, and writes how many. done is what they are then, and otherwise why those of IDs that were not changed were not.
+// change changes messages, and writes how many. done is their new state, and otherwise the reason why some of IDs were not changed.
 func (a *app) change(ctx context.Context, q *chanqadmin.Queue, do changes, s chanqadmin.Select, c change, done, otherwise string) error {
 	by := chanqadmin.Change{Actor: actor(), Limit: c.limit, PerSecond: c.perSecond, DryRun: c.dryRun}
 	if c.perSecond > 0 {
@@ -107,7 +108,7 @@ func (a *app) change(ctx context.Context, q *chanqadmin.Queue, do changes, s cha
 	return a.counted(changed.Messages, done, err)
 }
 
-// wouldBe writes what a dry run has found.
+// wouldBe writes the result of a dry run.
 func (a *app) wouldBe(found chanqadmin.Changed, done string) error {
 	if a.output == "json" {
 		return a.json(map[string]any{"messages": found.Messages, "more": found.More})
@@ -120,7 +121,7 @@ func (a *app) wouldBe(found chanqadmin.Changed, done string) error {
 	return err
 }
 
-// actor is the user of the command.
+// actor returns the user of the command.
 func actor() string {
 	name := fmt.Sprint(os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -130,7 +131,7 @@ func actor() string {
 	return fmt.Sprintf("%.100s@%.200s", name, host)
 }
 
-// counted writes how many messages were changed, also when not all could be.
+// counted writes how many messages were changed, even if not all could be.
 func (a *app) counted(n int, what string, err error) error {
 	var written error
 	if a.output == "json" {
@@ -155,7 +156,7 @@ func (a *app) changed(q *chanqadmin.Queue, done, otherwise string, ids, found []
 	return nil
 }
 
-// parseIDs reads the IDs of messages; one that is given twice is one.
+// parseIDs reads the IDs of messages; a repeated ID counts once.
 func parseIDs(args []string) ([]chanq.ID, error) {
 	var ids []chanq.ID
 	for _, s := range args {

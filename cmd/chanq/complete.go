@@ -11,10 +11,10 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// completeTimeout is for how long a shell waits for the names of queues.
+// completeTimeout is how long a shell waits for the names of queues.
 const completeTimeout = 2 * time.Second
 
-// completions lists for the shell what each place of a command line may have: see chanq completion --help.
+// completions lists the possible values of each argument for the shell: see chanq completion --help.
 func (a *app) completions(root *cobra.Command) {
 	words := map[string][]string{
 		"output":   {"text", "json"},
@@ -30,7 +30,7 @@ func (a *app) completions(root *cobra.Command) {
 			registerWords(cmd, flag, values)
 		}
 		switch names := strings.Contains(cmd.Use, "QUEUE"); {
-		case names && cmd.Name() != "migrate" && cmd.Name() != "schema": // which name new ones
+		case names && cmd.Name() != "migrate" && cmd.Name() != "schema": // these two take new names
 			cmd.ValidArgsFunction = a.completeQueues
 		case names:
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -49,11 +49,11 @@ func registerWords(cmd *cobra.Command, flag string, values []string) {
 	if cmd.LocalNonPersistentFlags().Lookup(flag) == nil && cmd.PersistentFlags().Lookup(flag) == nil {
 		return
 	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 }
 
-// completeQueues names the queues of the database that the command line, or CHANQ_DSN, names; those
-// that stand there already are left out. Where that fails there is nothing to complete.
+// completeQueues returns the names of the queues of the database that the command line, or CHANQ_DSN,
+// names. It omits names that are already on the command line. After an error there are no completions.
 func (a *app) completeQueues(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	one := !strings.Contains(cmd.Use, "QUEUE...")
 	if one && len(args) > 0 {

@@ -30,7 +30,7 @@ func TestCompletionListsTheQueues(t *testing.T) {
 	require.Equal(t, []string{"mail", "mole"}, completed("stats", "--db", db, "m"))
 	require.Equal(t, []string{"mole"}, completed("stats", "--db", db, "mail", "m"), "each once")
 	require.Empty(t, completed("peek", "--db", db, "mail", ""), "it takes one")
-	require.Empty(t, completed("migrate", "--db", db, "m"), "it makes new ones")
+	require.Empty(t, completed("migrate", "--db", db, "m"), "it creates new queues")
 	require.Empty(t, completed("stats", "--db", db+".none", "m"))
 	require.Equal(t, []string{"ready", "scheduled", "leased", "dead", "done"}, completed("peek", "--db", db, "--state", ""))
 	require.Equal(t, []string{"text", "json"}, completed("stats", "-o", ""))
@@ -44,7 +44,7 @@ func TestBashCompletesACommandLine(t *testing.T) {
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("NOT TESTED in bash: it is not here")
+		t.Skip("NOT TESTED in bash: it is not installed")
 	}
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "mole")
@@ -67,7 +67,7 @@ __start_chanq; printf '%s\n' "${COMPREPLY[@]}"`
 	} {
 		words := strings.Split(line, " ")
 		cmd := exec.Command(bash, append([]string{"--norc", "-c", helpers, "bash", dir, script}, words...)...)
-		out, err := cmd.Output() // outside of a completion bash prints on stderr that there is none
+		out, err := cmd.Output() // outside of a completion bash prints a warning on stderr
 		require.NoError(t, err, line)
 		require.Equal(t, want, strings.Fields(string(out)), line)
 	}
@@ -85,7 +85,7 @@ func TestEachCommandHasAManualPage(t *testing.T) {
 	require.NotContains(t, string(first), time.Now().Format("Jan 2006")+" by")
 	man, err := exec.LookPath("man")
 	if err != nil {
-		t.Skip("NOT TESTED by man: it is not here")
+		t.Skip("NOT TESTED by man: it is not installed")
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestDoctorFindsAQueueWithoutConsumers(t *testing.T) {
 func TestABenchLeavesNothingBehind(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "bench.db")
 	least := 0.0
-	for length := 400 * time.Millisecond; least == 0 && length < time.Minute; length *= 4 { // a busy machine stores nothing in a moment
+	for length := 400 * time.Millisecond; least == 0 && length < time.Minute; length *= 4 { // a busy machine stores nothing in a short time
 		var r tryout.Result
 		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "bench", "--db", db, "--for", length.String(), "-o", "json").out), &r))
 		least = min(r.RoundTrip, r.Stored, r.Bulk, r.Consumed, r.Paced, r.Median, r.P99)

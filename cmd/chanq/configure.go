@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// specFlags are the fields of a queue's Spec that may be changed.
+// specFlags are the flags for the fields of a queue's Spec that can be changed.
 type specFlags struct {
 	maxAttempts, maxBody, maxKeys, retain, retainDead, deadKey string
 	spec                                                       chanq.Spec // the spec of these flags; set by check
@@ -27,7 +27,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&s.retainDead, "retain-dead", "", "delete dead messages after this `duration`, or \"all\" to keep them (default all)")
 }
 
-// check sets spec. What the values must be is checked by Migrate.
+// check sets spec. Migrate checks the values.
 func (s *specFlags) check() error {
 	for _, f := range []struct {
 		flag, value, none string

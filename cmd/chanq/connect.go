@@ -25,15 +25,15 @@ import (
 type connection struct {
 	*sql.DB
 	dialect sqlbatch.Dialect
-	name    string        // for people: without password
+	name    string        // for display: without password
 	others  []*connection // of --place
 	missed  error         // of places that cannot be reached
 }
 
-// all are it and the others.
+// all returns c and the others.
 func (c *connection) all() []*connection { return append([]*connection{c}, c.others...) }
 
-// partly reports whether the queues that were found are shown before err: err belongs to other queues, or to one of several places.
+// partly reports whether the found queues are shown before err, because err belongs to other queues or to one of several places.
 func (c *connection) partly(found int, err error) bool {
 	return err == nil || found > 0 || c.missed != nil || len(c.others) > 0
 }
@@ -46,14 +46,13 @@ func (c *connection) Close() error {
 	return errors.Join(errs...)
 }
 
-// placesFlag is of commands that look at queues over several places.
+// placesFlag adds --place to commands that read queues from several places.
 func (a *app) placesFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringArrayVar(&a.places, "place", nil, "another `database` to read: a SQLite file, or a DSN as of --dsn; repeat the flag for more")
 	return cmd
 }
 
-// connectAll is connect, and also opens the places of --place. It leaves out places that cannot be
-// reached, if there is another one.
+// connectAll is connect, and also opens the places of --place. It skips places that cannot be reached, if another place can.
 func (a *app) connectAll(ctx context.Context) (*connection, error) {
 	first, err := a.target()
 	if err != nil {
@@ -87,7 +86,7 @@ func (a *app) connectAll(ctx context.Context) (*connection, error) {
 	return all, nil
 }
 
-// placeTarget reads a --place.
+// placeTarget parses a --place.
 func (a *app) placeTarget(place string) (target, error) {
 	if !strings.Contains(place, "://") && !strings.HasPrefix(place, "@") && !strings.HasPrefix(place, "env:") && keywordsOf(place) == none {
 		return target{file: place}, nil
@@ -155,7 +154,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 	}
 }
 
-// withQueue opens a queue, whose bodies are left as they are, for one call.
+// withQueue opens a queue for one call, without decoding bodies.
 func (a *app) withQueue(ctx context.Context, name string, f func(*chanqadmin.Queue) error) error {
 	c, err := a.connect(ctx, mustExist)
 	if err != nil {

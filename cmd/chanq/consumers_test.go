@@ -46,7 +46,7 @@ func TestRunningConsumersAreListed(t *testing.T) {
 	require.Len(t, succeed(t, "", "consumers", "--db", db, "post").lines(), 1)
 	require.Contains(t, fail(t, exitFailed, "consumers", "--db", db, "nothing"), "chanq migrate nothing")
 
-	// The holder of a message is shown in the list of messages.
+	// The list of messages shows the holder of a message.
 	succeed(t, "", "send", "--db", db, "mail", "held")
 	l := <-consumer.C()
 	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "leased", "mail").out, `red \x1b[31m`)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contract is what each command writes with -o json: the kind of value on each line, and the keys of its
-// objects, or of those in its list. What programs read must not change.
+// contract is the output of each command with -o json: the kind of value on each line, and the keys of
+// its objects or of the objects in its list. It must not change, because programs read it.
 var contract = map[string]string{
 	"bench":     "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
 	"cancel":    "{cancelled}",
@@ -38,7 +38,7 @@ var contract = map[string]string{
 	"top":       "[{acked_per_second consumers dead done leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
 }
 
-// without are the commands that answer in no JSON: a page that is served, and scripts for shells.
+// without are the commands without JSON output: a page that is served, and scripts for shells.
 var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
 func TestEachCommandPrintsJSON(t *testing.T) {
@@ -87,7 +87,7 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 				args = of()
 			}
 			r := runIn(t.Context(), "", append(append(strings.Fields(name), "-o", "json"), args...)...)
-			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor: there is no consumer
+			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor fails because there is no consumer
 			require.NotEmpty(t, r.out)
 			for _, line := range r.lines() {
 				fits(t, contract[name], line)
@@ -96,13 +96,14 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 	}
 }
 
-// leaves are the names of all commands below one, without its own name.
+// leaves returns the names of all commands below cmd, without its own name.
 func leaves(cmd *cobra.Command) (names []string) {
 	everyCommand(cmd, func(c *cobra.Command) { names = append(names, path(c)) })
 	return names
 }
 
-// fits requires that a line is JSON of a shape. A key with ? may be missing, and an empty list fits any.
+// fits requires that a line is JSON of the given shape. A key with ? may be missing, and an empty list
+// fits any.
 func fits(t *testing.T, shape, line string) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader([]byte(line)))
@@ -131,7 +132,7 @@ func fits(t *testing.T, shape, line string) {
 	}
 }
 
-// With -o json an error is also a line of JSON, and the exit status has its kind.
+// With -o json an error is also a line of JSON, and the exit status has its kind of error.
 func TestErrorsAreJSONIfAnswersAre(t *testing.T) {
 	db := newQueue(t, "mail")
 	stopped, stop := context.WithCancel(t.Context())

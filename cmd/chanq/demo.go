@@ -77,7 +77,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return err
 	}
-	// Whatever can be found wrong is found before anything is written.
+	// All checks precede the first write.
 	if f.dir != "" {
 		if f.dir, err = demo.Folder(f.dir); err != nil {
 			return usage("--dir: %w", err)
@@ -104,7 +104,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	}
 	fmt.Fprintf(a.err, "if this process is killed, continue with: %s\n", again)
 	reported := a.out
-	if a.output == "json" { // the result alone
+	if a.output == "json" { // only the result
 		reported = a.err
 	}
 	result, err := demo.Run(ctx, c.DB, demo.Options{
@@ -137,8 +137,8 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	return nil
 }
 
-// demoAgain is the command line that continues a demo. A DSN is not
-// repeated, since it has a password; where it was found, is.
+// demoAgain returns the command line that continues a demo. It does not repeat a DSN, which has a
+// password, but its source.
 func (a *app) demoAgain(t target) string {
 	words := []string{"chanq", "demo"}
 	if t.file != "" {
@@ -167,7 +167,7 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// ownFiles are those of a database of ours in the directory.
+// ownFiles returns the files of our own database in the directory.
 func ownFiles(db string) []string {
 	if db == "" {
 		return nil
@@ -180,7 +180,7 @@ func exists(file string) bool {
 	return file != "" && err == nil
 }
 
-// standardLibrary finds the source of Go's standard library.
+// standardLibrary returns the folder of the source of Go's standard library.
 func standardLibrary() (string, error) {
 	root := os.Getenv("GOROOT")
 	if root == "" {

@@ -51,11 +51,11 @@ func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
 	dir, db := folderOf(t, 10), filepath.Join(t.TempDir(), "demo.db")
 	succeed(t, "", "demo", "--dir", dir, "--db", db)
 	require.Contains(t, succeed(t, "", "demo", "--db", db).out, "verifying again")
-	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are queues like others")
+	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are ordinary queues")
 }
 
-// The server cannot be reached, but the error names the right one. Only the first command
-// line has its password.
+// The server cannot be reached, but the error names the right server. Only the first command line
+// has its password.
 func TestDemoTakesTheDatabaseFlagsOfTheOtherCommands(t *testing.T) {
 	const dsn = "sqlserver://sa:S3CRET-pw@127.0.0.1:1?dial+timeout=1"
 	file := filepath.Join(t.TempDir(), "demo.dsn")
@@ -101,8 +101,8 @@ func TestCommandLinesAreQuotedForTheShell(t *testing.T) {
 	require.Equal(t, `chanq demo --db $'it\'s\\red\x1b.db'`, (&app{}).demoAgain(target{file: "it's\\red\x1b.db"}), "and for the terminal")
 }
 
-// Ten times in a row the demo is killed without warning, early and late, and
-// started again on the same file.
+// Ten times in a row the demo is killed without warning, early or late, and started again on the
+// same file.
 func TestDemoSurvivesKills(t *testing.T) {
 	files, kills := testdb.Of(3000, 5000), testdb.Of(4, 10)
 	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
@@ -110,9 +110,9 @@ func TestDemoSurvivesKills(t *testing.T) {
 	done := 0
 	for i := range kills {
 		child := start(t, args...)
-		if i%2 == 0 { // at any moment, also before the tables are there
+		if i%2 == 0 { // at any moment, even before the tables exist
 			child.read(t, 1+rand.IntN(30), -1)
-		} else { // in the midst of the work
+		} else { // during the work
 			child.read(t, 1+rand.IntN(5), done)
 			require.Less(t, child.last, files, "the demo ended before it was killed")
 		}
@@ -121,7 +121,7 @@ func TestDemoSurvivesKills(t *testing.T) {
 		require.ErrorAs(t, child.cmd.Wait(), &exit)
 		require.Equal(t, -1, exit.ExitCode(), "ended by a signal")
 		if child.first >= 0 {
-			require.GreaterOrEqual(t, child.first, done, "what was counted stays counted")
+			require.GreaterOrEqual(t, child.first, done, "counts are not lost")
 			done = child.last
 		}
 	}
@@ -160,8 +160,7 @@ func TestInterruptDrainsTheDemo(t *testing.T) {
 	require.Contains(t, finish(t, args...), fmt.Sprintf("verified %d files, 0 differences, 0 lost, 0 duplicated\n", files))
 }
 
-// The first interrupt cannot end a command that waits for its reader; the
-// second one does.
+// The first interrupt cannot end a command that waits for its reader. The second interrupt ends it.
 func TestSecondInterruptAborts(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGINT for another process")
@@ -174,7 +173,7 @@ func TestSecondInterruptAborts(t *testing.T) {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = io.ReadFull(out, make([]byte, 1)) // it writes, more than the pipe holds
+	_, err = io.ReadFull(out, make([]byte, 1)) // it writes more than the pipe can hold
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -182,11 +181,11 @@ func TestSecondInterruptAborts(t *testing.T) {
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	require.Equal(t, exitInterrupted, exit.ExitCode())
 	require.Contains(t, said.String(), "chanq: aborted")
-	require.Equal(t, 3, state(t, db).Leased+state(t, db).Ready, "what was not acked stays")
+	require.Equal(t, 3, state(t, db).Leased+state(t, db).Ready, "messages without an ack stay")
 }
 
-// child is a running program, its standard error, and the first and the last
-// count of files that were read there (-1: none).
+// child is a running program, its standard error, and the first and the last count of files read
+// from it (-1: none).
 type child struct {
 	cmd         *exec.Cmd
 	lines       *bufio.Reader
@@ -203,7 +202,7 @@ func start(t *testing.T, args ...string) *child {
 	return &child{cmd, bufio.NewReader(stderr), -1, -1}
 }
 
-// finish runs the program to its end and returns what it wrote.
+// finish runs the program to its end and returns its output.
 func finish(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program(t), args...).Output()
@@ -213,8 +212,7 @@ func finish(t *testing.T, args ...string) string {
 
 var hashed = regexp.MustCompile(`^hashing through two queues: (\d+) of`)
 
-// read returns after n lines: of any kind if beyond is negative, else of
-// counts beyond that.
+// read returns after n lines: any lines if beyond is negative, otherwise counts above beyond.
 func (c *child) read(t *testing.T, n, beyond int) {
 	t.Helper()
 	for n > 0 {
@@ -233,7 +231,7 @@ func (c *child) read(t *testing.T, n, beyond int) {
 	}
 }
 
-// folderOf makes a folder of n files in folders of a hundred.
+// folderOf creates a folder of n files in subfolders of a hundred.
 func folderOf(t *testing.T, n int) string {
 	t.Helper()
 	dir := t.TempDir()

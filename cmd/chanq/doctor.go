@@ -39,17 +39,17 @@ Exit status 1 means that messages are lost, or are not consumed.`,
 	}
 }
 
-// errUnwell is returned after all findings were printed.
+// errUnwell is returned after all findings have been printed.
 var errUnwell = errors.New("doctor: at least one check failed: the output above has the remedies")
 
 func (a *app) doctor(ctx context.Context, c *connection, queues []string) error {
 	config := a.queueConfig(c)
-	config.Durability = a.durability() // which is what is to be looked at
+	config.Durability = a.durability() // one of the checks tests this setting
 	findings, err := doctor.Examine(ctx, doctor.Patient{DB: c.DB, Dialect: c.dialect, Config: config, Queues: queues})
 	if err != nil {
 		return err
 	}
-	for i := range findings { // drivers put into errors what they were given
+	for i := range findings { // drivers include their input in errors
 		findings[i].Found, findings[i].Remedy = a.redact(findings[i].Found), a.redact(findings[i].Remedy)
 	}
 	if a.output == "json" {
@@ -68,7 +68,7 @@ func (a *app) doctor(ctx context.Context, c *connection, queues []string) error 
 	return nil
 }
 
-// showFindings writes a line for each, and under what is wrong the remedy.
+// showFindings writes a line for each finding, and the remedy under each problem.
 func (a *app) showFindings(findings []doctor.Finding) error {
 	marks := map[doctor.Status]string{doctor.OK: "  ok    ", doctor.Warning: "! warn  ", doctor.Failure: "X FAIL  ", doctor.Unseen: "? unseen"}
 	for _, f := range findings {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each command in a block of the documentation marked "run" works, in their order, on a separate file.
+// The commands in a block of the documentation marked "run" work, in their order, on a separate file.
 func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```sh run\n(.*?)^```$")
 	word := regexp.MustCompile(`'[^']*'|\S+`)
@@ -39,7 +39,7 @@ func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 	require.Greater(t, ran, 5)
 }
 
-// Every command that a document names exists, and so do the flags that it names with it.
+// Every command that a document names exists, with the flags in the document.
 func TestTheCommandsAndFlagsOfTheDocumentsExist(t *testing.T) {
 	root := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).root()
 	root.InitDefaultHelpCmd()
@@ -55,7 +55,7 @@ func TestTheCommandsAndFlagsOfTheDocumentsExist(t *testing.T) {
 	blocks, inline, checked := regexp.MustCompile("(?ms)^```(?:sh|text).*?^```$"), regexp.MustCompile("`chanq [^`]*`"), 0
 	for _, file := range files {
 		if name := filepath.Base(file); name == "decisions.md" || name == "performance.md" {
-			continue // where "chanq pipeline" is the label of a profile
+			continue // there "chanq pipeline" is the label of a profile
 		}
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)

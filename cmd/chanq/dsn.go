@@ -16,8 +16,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// target is what the flags name, checked and not connected to. One of its
-// fields is set, or none if no database was named.
+// target is the database that the flags name, checked and not connected to. One field is set, or none if no database was
+// named.
 type target struct {
 	file      string // SQLite
 	sqlServer *msdsn.Config
@@ -54,7 +54,7 @@ func (a *app) target() (target, error) {
 	return a.targetOf(from, dsn)
 }
 
-// targetOf reads a DSN, or the file or variable that contains it. from is where it was given.
+// targetOf parses a DSN, or reads it from a file or variable. from is its source, for errors.
 func (a *app) targetOf(from, dsn string) (target, error) {
 	dsn, err := elsewhere(from, "a DSN", dsn)
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *app) targetOf(from, dsn string) (target, error) {
 	}
 }
 
-// keywords are words of a DSN that is no URL.
+// keywords is the syntax of a DSN that is not a URL.
 type keywords int
 
 const (
@@ -94,8 +94,8 @@ const (
 	ofPostgreSQL          // host=name user=name
 )
 
-// keywordsOf distinguishes the two by the first word, which cannot be part of a password. A word that both drivers know is
-// PostgreSQL's if no semicolon follows.
+// keywordsOf distinguishes the two by the first word, which cannot be part of a password. A word that both drivers know
+// counts as PostgreSQL's if no semicolon follows.
 func keywordsOf(dsn string) keywords {
 	word, rest, _ := strings.Cut(dsn, "=")
 	switch word = strings.ToLower(strings.TrimSpace(word)); word {
@@ -117,13 +117,12 @@ func keywordsOf(dsn string) keywords {
 const (
 	inFile        = "@"
 	inEnvironment = "env:"
-	maxDSN        = 64 << 10 // bytes of a file: it may be the wrong one
+	maxDSN        = 64 << 10 // bytes of a file, which may be the wrong file
 )
 
-// elsewhere is the DSN that a value means: of @FILE what the file holds, of
-// env:NAME the environment variable, of any other itself. So no password needs to
-// be on the command line, which all processes of the machine can read. The value is
-// not repeated in errors: it may be a DSN that was put in the wrong place.
+// elsewhere returns the DSN that a value refers to: for @FILE the content of the file, for env:NAME the environment
+// variable, otherwise the value itself. A password therefore need not be on the command line, which all processes of the
+// machine can read. Errors do not repeat the value, because it may be a misplaced DSN.
 func elsewhere(from, what, value string) (string, error) {
 	if file, ok := strings.CutPrefix(value, inFile); ok {
 		text, err := readStart(file)
@@ -148,8 +147,7 @@ func elsewhere(from, what, value string) (string, error) {
 	return value, nil
 }
 
-// readStart reads a file, but not much more than a DSN may have. Its errors do not
-// name it.
+// readStart reads a file, but not much more than the longest DSN. Its errors do not name the file.
 func readStart(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err == nil {
@@ -166,10 +164,9 @@ func readStart(file string) ([]byte, error) {
 	return nil, err
 }
 
-// Errors about a DSN never repeat it, nor the error of a driver, which has
-// parts of it: a password with an unescaped character may be anywhere in it. They
-// name its form. A # is such a character in a URL: what follows it would be
-// no part of it.
+// Errors about a DSN never repeat it or the error of a driver, which contains parts of it: a password with an unescaped
+// character could be in any part. Errors name the form of the DSN. A # is such a character in a URL: the text after it is
+// not parsed.
 const (
 	escaping          = "with special characters of the password percent-encoded"
 	sqlServerURL      = "must be sqlserver://user:password@host:port?database=name, " + escaping
@@ -202,18 +199,18 @@ func (a *app) parsePostgres(from, dsn, form string) (target, error) {
 	if err != nil || form == postgresKeywords && spilledPostgres(config) {
 		return target{}, usage("%s cannot be read by PostgreSQL's driver, pgx: %s; check the port and parameters such as sslmode", from, form)
 	}
-	a.hide(config.Password) // which the environment or a file may have given
+	a.hide(config.Password) // from the environment or a file
 	return target{postgres: config}, nil
 }
 
-// spilled reports that a value contains other keywords, because their separators are another driver's. One of them might be
-// the password, and errors name hosts, databases and users. A name with such a character can be given in a URL.
+// spilled reports that a value contains other keywords, because they are separated as for another driver. One of them might
+// be the password, and errors name hosts, databases and users. A name with such a character can be given in a URL.
 func spilled(values ...string) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, ";=") })
 }
 
-// spilledPostgres is spilled for PostgreSQL's keywords. A keyword that the driver does not know is
-// a setting for the server, whose error names settings that it does not know either.
+// spilledPostgres is spilled for PostgreSQL's keywords. A keyword that the driver does not know is passed to the server,
+// whose error names unknown settings.
 func spilledPostgres(config *pgx.ConnConfig) bool {
 	values := []string{config.Host, config.Database, config.User}
 	for _, f := range config.Fallbacks {
@@ -221,7 +218,7 @@ func spilledPostgres(config *pgx.ConnConfig) bool {
 	}
 	for name, v := range config.RuntimeParams {
 		if name == "options" {
-			v = strings.ReplaceAll(v, "=", "") // of its own
+			v = strings.ReplaceAll(v, "=", "") // a = of the value itself
 		}
 		if strings.ContainsAny(name, " \t\r\n\v\f,") {
 			return true
@@ -231,7 +228,7 @@ func spilledPostgres(config *pgx.ConnConfig) bool {
 	return spilled(values...)
 }
 
-// hideIn hides the passwords of a URL, also as they are written there.
+// hideIn hides the passwords of a URL, also in their escaped form.
 func (a *app) hideIn(u *url.URL) {
 	if password, given := u.User.Password(); given {
 		a.hide(password)
@@ -248,7 +245,7 @@ func (a *app) hideIn(u *url.URL) {
 	}
 }
 
-// hide adds a password to those that redact removes, in each form that it may have in a URL.
+// hide adds a password to those that redact removes, in each form that it can have in a URL.
 func (a *app) hide(secret string) {
 	if secret == "" {
 		return
@@ -257,7 +254,7 @@ func (a *app) hide(secret string) {
 	a.secrets = append(a.secrets, secret, query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(secret))
 }
 
-// redact blacks out passwords.
+// redact replaces passwords.
 func (a *app) redact(text string) string {
 	for _, secret := range a.secrets {
 		text = strings.ReplaceAll(text, secret, "***")

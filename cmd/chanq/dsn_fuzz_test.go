@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDSN checks that no DSN causes a panic, and that no error about one has its password,
+// FuzzDSN checks that no DSN causes a panic, and that no error about a DSN contains its password,
 // even if characters of the password should have been escaped.
 func FuzzDSN(f *testing.F) {
 	for _, c := range [][3]string{
@@ -62,7 +62,7 @@ func FuzzDSN(f *testing.F) {
 			"user=me host=localhost password='" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(password) + "'",
 		} {
 			if strings.HasPrefix(dsn, "user=") && strings.ContainsAny(password, "\x00;") || !utf8.ValidString(dsn) {
-				continue // no password for a driver, or with a ; for any
+				continue // not a password for a driver, or with a ; for any
 			}
 			a := &app{dsn: dsn}
 			_, err := a.target()

@@ -27,7 +27,7 @@ func TestDSNIsReadFromAFileOrAVariable(t *testing.T) {
 	}
 }
 
-// A DSN in the wrong place is no file's name: nothing of it is repeated.
+// A DSN in the wrong place is not a file name, and no part of it is repeated.
 func TestAMisplacedDSNIsNotRepeated(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

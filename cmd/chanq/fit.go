@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// size is how many letters and lines the terminal shows: 0 where that is not known, or there is none.
+// size returns the columns and lines of the terminal, or 0 if unknown or without a terminal.
 func (a *app) size() (width, height int) {
 	f, ok := a.terminal.(*os.File)
 	if !ok {
@@ -23,14 +23,14 @@ func (a *app) size() (width, height int) {
 	return width, height
 }
 
-// dispensable are the columns of top that a narrow terminal goes without, first the first.
+// dispensable are the columns of top that a narrow terminal omits, in this order.
 var dispensable = []string{"LAST HOUR", "SCHEDULED", "CONSUMERS", "IN/S", "OUT/S", "LEASED"}
 
-// shortName is how much of the first column a narrow terminal shows before columns are left out.
+// shortName is the width to which the first column is cut before columns are omitted.
 const shortName = 24
 
-// fit has rows be at most width letters wide, by cutting names and leaving out columns, and leaves
-// rows out that are more than lines, of which there is a word in the last. 0 is any number.
+// fit limits rows to a width in characters, by cutting names and omitting columns. It omits rows
+// beyond lines, and the last row says so. 0 means no limit.
 func fit(rows [][]string, width, lines int) [][]string {
 	if width > 0 && widthOf(rows) > width {
 		rows = firstAtMost(rows, shortName)
@@ -64,7 +64,7 @@ func firstAtMost(rows [][]string, n int) [][]string {
 	return cut
 }
 
-// widthOf is how wide app.table makes rows: two blanks between columns.
+// widthOf returns the width of rows in app.table, with two blanks between columns.
 func widthOf(rows [][]string) (width int) {
 	for at := range rows[0] {
 		widest := 0
@@ -73,7 +73,7 @@ func widthOf(rows [][]string) (width int) {
 		}
 		width += widest
 	}
-	last := 0 // what is behind the last letter is blank
+	last := 0 // trailing blanks do not count
 	for _, row := range rows {
 		last = max(last, utf8.RuneCountInString(strings.Join(row[len(row)-1:], "")))
 	}

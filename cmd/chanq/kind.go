@@ -76,7 +76,8 @@ func (k *kindFlags) apply(config chanq.Config) chanq.Config {
 	return config
 }
 
-// config returns what to migrate a queue to: the values of the flags, or else those of the queue.
+// config returns the Config for migrating a queue: the values of the flags, otherwise those of the
+// queue.
 func (k *kindFlags) config(ctx context.Context, c *connection, queue string, config chanq.Config) (chanq.Config, error) {
 	found, err := chanq.StoredConfig(ctx, c.DB, queue, config)
 	if errors.Is(err, chanq.ErrNoSchema) {
@@ -91,10 +92,10 @@ func (k *kindFlags) config(ctx context.Context, c *connection, queue string, con
 	return config, nil
 }
 
-// openQueue opens a queue of whatever kind it is.
+// openQueue opens a queue of any kind.
 func openQueue(ctx context.Context, c *connection, name string, config chanq.Config) (*chanq.Queue[[]byte], error) {
 	config, err := chanq.StoredConfig(ctx, c.DB, name, config) // for its shard
-	if err != nil && !errors.Is(err, chanq.ErrNoSchema) {      // which Open reports better
+	if err != nil && !errors.Is(err, chanq.ErrNoSchema) {      // Open reports this error better
 		return nil, err
 	}
 	config.Spec = chanq.Spec{}

@@ -1,6 +1,5 @@
-// Command chanq runs the queues of chanq from a shell: it makes and shows
-// their tables, sends and receives messages, and does what operators do. Its
-// demo needs nothing but Go: go run ./cmd/chanq demo.
+// Command chanq runs the queues of chanq from a shell: it creates and shows their tables, sends and
+// receives messages, and performs operator tasks. Its demo needs only Go: go run ./cmd/chanq demo.
 package main
 
 import (
@@ -19,13 +18,13 @@ const (
 	exitInterrupted = 130 // as a shell reports the end by SIGINT
 )
 
-// main lets the first interrupt drain and the second one abort.
+// main drains after the first interrupt and aborts after the second one.
 func main() {
 	ctx, interrupt := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	// Writing to a closed pipe must fail, not kill: messages that could not be printed
-	// are released.
+	// Writing to a closed pipe must return an error instead of killing the process, so that
+	// messages that could not be printed are released.
 	signal.Ignore(syscall.SIGPIPE)
 	go func() {
 		<-signals

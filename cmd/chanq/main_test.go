@@ -13,20 +13,20 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asCommand makes of this test binary the command, for the tests that kill it.
+// asCommand makes this test binary run as the command, for tests that kill it.
 const asCommand = "CHANQ_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	os.Unsetenv("CHANQ_DSN") // of the person who runs the tests
+	os.Unsetenv("CHANQ_DSN") // of the user who runs the tests
 	if os.Getenv(asCommand) != "" {
 		main()
 		return
 	}
-	os.Setenv(asCommand, "1") // of every process that is started
+	os.Setenv(asCommand, "1") // in every process that is started
 	goleak.VerifyTestMain(m)
 }
 
-// program is the command as a program.
+// program returns the path of the command as a program.
 func program(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
@@ -34,7 +34,7 @@ func program(t *testing.T) string {
 	return path
 }
 
-// ran is what a run of the command left.
+// ran is the result of a run of the command.
 type ran struct {
 	status   int
 	out, err string
@@ -68,7 +68,7 @@ func fail(t *testing.T, status int, args ...string) string {
 	return r.err
 }
 
-// newQueue makes a database with a queue and returns its path.
+// newQueue creates a database with a queue and returns its path.
 func newQueue(t *testing.T, queue string) string {
 	t.Helper()
 	db := filepath.Join(t.TempDir(), "queue.db")
@@ -76,7 +76,7 @@ func newQueue(t *testing.T, queue string) string {
 	return db
 }
 
-// state is the stats of the only queue.
+// state returns the stats of the only queue.
 func state(t *testing.T, db string) statsLine {
 	t.Helper()
 	var list []statsLine

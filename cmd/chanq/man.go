@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manCommand is for makers of packages.
+// manCommand is for packagers.
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man FOLDER",
@@ -23,7 +23,7 @@ which it makes. man -l FOLDER/chanq.1 shows one; packages put them into share/ma
 				return err
 			}
 			root := cmd.Root()
-			root.DisableAutoGenTag = true // the pages of two days are alike
+			root.DisableAutoGenTag = true // so that the pages do not depend on the date
 			if err := doc.GenManTree(root, &doc.GenManHeader{Title: "CHANQ", Section: "1", Source: "chanq", Manual: "chanq"}, args[0]); err != nil {
 				return err
 			}

@@ -83,7 +83,7 @@ func (a *app) printMigrated(ctx context.Context, c *connection, queue string, co
 	return err
 }
 
-// checkName finds a wrong queue or schema before a file is made for it.
+// checkName rejects an invalid queue or schema before a file is created for it.
 func (a *app) checkName(queue string) error {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Schema: a.schema, Queue: queue}); err != nil {
 		return usage("%w", err)

@@ -40,7 +40,7 @@ func TestArgumentsAreSentAndReceivedInOrder(t *testing.T) {
 	db := newQueue(t, "mail")
 	ids := succeed(t, "", "send", "--db", db, "mail", "one", "two", "").lines()
 	require.Len(t, ids, 3)
-	require.Equal(t, "one\n", succeed(t, "", "receive", "--db", db, "mail").out, "one message unless asked for more")
+	require.Equal(t, "one\n", succeed(t, "", "receive", "--db", db, "mail").out, "one message by default")
 	require.Equal(t, "two\n\n", succeed(t, "", "receive", "--db", db, "-n", "0", "mail").out, "an empty body is a body")
 	r := succeed(t, "", "receive", "--db", db, "mail")
 	require.Empty(t, r.out)
@@ -174,16 +174,16 @@ func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "d")
 	require.NotContains(t, succeed(t, "", "peek", "--db", db, "mail").out, "CAUSE", "of those that are alive")
 
-	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "one that is given twice is one")
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "a repeated ID counts once")
 	require.Equal(t, "d\nb\n", succeed(t, "", "receive", "--db", db, "-n", "2", "mail").out)
 	r := runIn(t.Context(), "", "redrive", "--db", db, "mail", ids[1])
-	require.Equal(t, exitFailed, r.status, "it is not dead any more")
+	require.Equal(t, exitFailed, r.status, "it is no longer dead")
 	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "--limit", "1", "mail").out)
 	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "redrive", "--db", db, "-o", "json", "mail").out)
 	require.Equal(t, 2, state(t, db).Ready)
 }
 
-// poison dead-letters messages of a type, and returns their IDs.
+// poison dead-letters messages of one type, and returns their IDs.
 func poison(t *testing.T, db, kind, cause string, n int) []string {
 	t.Helper()
 	succeed(t, "", "configure", "--db", db, "--max-attempts", "1", "mail")
@@ -237,7 +237,7 @@ func TestDeadMessagesAreGroupedAndChangedByCause(t *testing.T) {
 	require.Contains(t, fail(t, exitFailed, "purge", "--db", db, "--state", "ready", "--type", "x", "--yes", "mail"), "Select.Type is \"x\": must be empty")
 }
 
-// What cannot be opened, of several queues, hides none of the others, whatever it is.
+// A queue that cannot be opened, for whatever reason, hides no other queue.
 func TestAQueueThatCannotBeOpenedHidesNoOther(t *testing.T) {
 	db := newQueue(t, "mail")
 	for _, name := range []string{"newer", "other", "zebra"} {
@@ -252,7 +252,7 @@ func TestAQueueThatCannotBeOpenedHidesNoOther(t *testing.T) {
 	}
 	for _, args := range [][]string{{"stats"}, {"consumers"}, {"top", "-n", "1"}, {"stats", "--slots"}} {
 		r := runIn(t.Context(), "", append(args, "--db", db)...)
-		if args[0] != "top" { // which shows the error among the lines
+		if args[0] != "top" { // top shows the error among the lines
 			require.Equal(t, exitFailed, r.status, args)
 		}
 		for _, said := range []string{"newer", "No such Name"} {
@@ -291,7 +291,7 @@ func TestDropLeavesWhatHasMessages(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "a")
 	require.Contains(t, fail(t, exitFailed, "drop", "--db", db, "mail"), "drop mail: the queue has messages; chanq purge deletes")
 	require.Equal(t, "queue post dropped\n", succeed(t, "", "drop", "--db", db, "post").out)
-	require.Equal(t, "there is no queue post\n", succeed(t, "", "drop", "--db", db, "post").out, "it may be repeated")
+	require.Equal(t, "there is no queue post\n", succeed(t, "", "drop", "--db", db, "post").out, "it can be repeated")
 	r := runIn(t.Context(), "n\n", "drop", "--db", db, "--with-messages", "mail")
 	require.Equal(t, exitFailed, r.status)
 	require.Contains(t, r.err, "Drop queue mail with whatever is in it? [y/N]")
@@ -388,7 +388,7 @@ func TestFollowEndsAfterSoMany(t *testing.T) {
 	require.Equal(t, 1, state(t, db).Ready, "the third is released")
 }
 
-// A reader that went away must not cost messages.
+// A reader that closes its end must not lose messages.
 func TestAMessageThatCannotBePrintedIsReleased(t *testing.T) {
 	for _, mode := range [][]string{{"-n", "0"}, {"--follow"}} {
 		db := newQueue(t, "mail")

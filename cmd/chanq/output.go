@@ -40,8 +40,8 @@ func (a *app) table(rows [][]string) error {
 	return w.Flush()
 }
 
-// message is the JSON of a message that was taken, as chanqadmin.Entry is that of one that is
-// looked at. A body that is text is in Body, any other in BodyBase64.
+// message is the JSON of a received message, as chanqadmin.Entry is for an inspected message. A body
+// that is text is in Body, any other body in BodyBase64.
 type message struct {
 	ID         chanq.ID          `json:"id"`
 	Priority   string            `json:"priority"`
@@ -80,7 +80,7 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 		}
 		return nil
 	}
-	// Columns that few messages have stand there if one has.
+	// Rarely used columns are shown if any message needs them.
 	expiry := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.ExpiresAt.IsZero() })
 	holder := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.Consumer.IsZero() })
 	keyed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Key != "" })
@@ -112,8 +112,7 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 	return a.table(rows)
 }
 
-// at is the time that matters in a state: the end, of the lease or of the message, or
-// when it is due.
+// at returns the relevant time of a state: the end of the lease or of the message, or its due time.
 func at(e chanqadmin.Entry) time.Time {
 	switch e.State {
 	case chanqadmin.StateLeased:
@@ -124,7 +123,8 @@ func at(e chanqadmin.Entry) time.Time {
 	return e.DueAt
 }
 
-// holderName returns the holder's name, or else its ID: the name of a consumer is deleted after a day.
+// holderName returns the holder's name, otherwise its ID: the name of a consumer is deleted after a
+// day.
 func holderName(e chanqadmin.Entry) string {
 	switch {
 	case e.LeasedBy != "":
@@ -135,7 +135,7 @@ func holderName(e chanqadmin.Entry) string {
 	return "-"
 }
 
-// clock is a time as tables show it.
+// clock formats a time for tables.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -143,8 +143,7 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// brief is at most n characters of a text, on one line and without anything that
-// a terminal would obey.
+// brief returns at most n characters of a text, on one line and without terminal control characters.
 func brief(s string, n int) string {
 	if len(s) > 4*n+4 {
 		s = s[:4*n+4]

@@ -78,7 +78,7 @@ func parseIDFlag(name, text string) (id chanq.ID, err error) {
 	return id, nil
 }
 
-// peek shows n messages of a selection, behind one of them if it is given.
+// peek shows n messages of a selection, starting after the given one, if any.
 func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select, n int, after chanq.ID) error {
 	list := chanqadmin.List{Bodies: true}
 	if !after.IsZero() {
@@ -102,7 +102,7 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select
 			n = 0
 		}
 		list.After = page.Next
-		if a.output == "json" { // as they come
+		if a.output == "json" { // as they are read
 			if err := a.entries(page.Entries); err != nil {
 				return err
 			}

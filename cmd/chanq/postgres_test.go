@@ -59,9 +59,9 @@ func TestCommandsRunOnPostgreSQL(t *testing.T) {
 		require.Contains(t, said, "give --not-durable")
 		succeed(t, "", append(args, "--not-durable", "--dsn", loose)...)
 	}
-	require.Equal(t, "x\n", succeed(t, "", "receive", "mail", "--dsn", loose).out, "to look and take is no promise")
+	require.Equal(t, "x\n", succeed(t, "", "receive", "mail", "--dsn", loose).out, "reading and receiving store nothing")
 
-	t.Setenv("CHANQ_DSN", pgtest.DSN(t)) // another database, by keywords
+	t.Setenv("CHANQ_DSN", pgtest.DSN(t)) // another database, with keywords
 	succeed(t, "", "migrate", "mail")
 	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
 }
@@ -76,7 +76,7 @@ func TestDemoRunsOnPostgreSQL(t *testing.T) {
 	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n", "the folder is that of the demo in the database")
 }
 
-// The sessions of the web UI have jit off, unless the DSN sets it. With a pooler that does not accept the
+// The sessions of the web UI have jit off, unless the DSN sets it. If a pooler does not accept the
 // setting, they are opened without it.
 func TestTheWebUITurnsJITOff(t *testing.T) {
 	dsn := pgtest.URL(t)

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how far a long command is, on stderr: a bar for a person at a
-// terminal, a line now and then for a log.
+// progress shows the progress of a long command on stderr: as a bar on a terminal, as occasional
+// lines in a log.
 type progress struct {
 	out   io.Writer
 	every time.Duration // between lines
-	unit  string        // what is counted, in the plural
+	unit  string        // the counted unit, in the plural
 
 	bar *progressbar.ProgressBar // nil in a log
 
 	what    string
-	total   int // 0: not known
+	total   int // 0: unknown
 	before  int // steps done before Start
 	started time.Time
 	done    atomic.Int64
@@ -34,8 +34,7 @@ func (a *app) progress(unit string, every time.Duration) *progress {
 	return &progress{out: a.err, unit: unit, every: every}
 }
 
-// Start begins a part of total steps (0: not known), of which done were done
-// before. End must follow.
+// Start begins a part of total steps (0: unknown), of which done are already done. End must follow.
 func (p *progress) Start(what string, done, total int) {
 	p.what, p.total, p.before, p.started = what, total, done, time.Now()
 	p.done.Store(int64(done))
@@ -50,7 +49,7 @@ func (p *progress) Start(what string, done, total int) {
 func (p *progress) startBar() {
 	steps := p.total
 	if steps == 0 {
-		steps = -1 // not known
+		steps = -1 // unknown
 	}
 	p.bar = progressbar.NewOptions(steps,
 		progressbar.OptionSetSpinnerChangeInterval(0), // its goroutine would outlive the bar
@@ -65,7 +64,7 @@ func (p *progress) startBar() {
 		progressbar.OptionFullWidth(),
 		progressbar.OptionSetPredictTime(p.total > 0),
 	)
-	_ = p.bar.Set(p.before) // the bar cannot fail but in writing
+	_ = p.bar.Set(p.before) // the bar can fail only when writing
 }
 
 // Add counts n steps. Several goroutines may call it.

@@ -82,7 +82,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
 	answers := make(chan string, 1)
 	go func() { // ends with an answer, or with the process
-		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of the input is no yes
+		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of the input is not a yes
 		answers <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {

@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// look is a queue that is looked at, in one place.
+// look is a queue to be read, in one place.
 type look struct {
 	*chanqadmin.Queue
 	place *connection
@@ -17,7 +17,7 @@ type look struct {
 	mark  chanq.ShardMark
 }
 
-// shard returns which shard of a queue it is, for example "0/3", or "".
+// shard returns the queue's shard, for example "0/3", or "".
 func (l look) shard() string {
 	if l.mark.Count == 0 {
 		return ""
@@ -25,7 +25,7 @@ func (l look) shard() string {
 	return fmt.Sprintf("%d/%d", l.mark.Index, l.mark.Count)
 }
 
-// label is the name, and of a shard which it is.
+// label returns the name, with the shard if it has one.
 func label(queue, shard string) string {
 	if shard == "" {
 		return queue
@@ -33,13 +33,13 @@ func label(queue, shard string) string {
 	return queue + " " + shard
 }
 
-// queueStats is a line of stats and top.
+// queueStats is one line of stats and top.
 type queueStats struct {
 	name, shard string
 	chanqadmin.Stats
 }
 
-// allStats looks at the named queues, or at all.
+// allStats returns the stats of the named queues, or of all.
 func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]queueStats, error) {
 	var list []queueStats
 	err := a.eachQueue(ctx, c, names, func(q look) error {
@@ -52,7 +52,7 @@ func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]qu
 	return list, err
 }
 
-// eachQueue calls f for the named queues, or for all, in each place. A failure of one keeps none of the others from being looked at.
+// eachQueue calls f for the named queues, or for all, in each place. A failure for one queue does not prevent calls for the others.
 func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(look) error) error {
 	errs := []error{c.missed}
 	for _, place := range c.all() {

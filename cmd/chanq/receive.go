@@ -90,8 +90,8 @@ type receiver struct {
 	flags receiveFlags
 }
 
-// take takes up to the given number of messages: those that are ready, or with --follow as they arrive. An
-// interrupt is the normal end of --follow, not a failure.
+// take receives up to the given number of messages: the ready ones, or with --follow also those that
+// arrive. An interrupt is the normal end of --follow, not a failure.
 func (r *receiver) take(ctx context.Context, q *chanq.Queue[[]byte]) error {
 	prefetch := 100
 	if r.flags.n > 0 {
@@ -142,7 +142,7 @@ func (r *receiver) print(l *chanq.Lease[[]byte]) error {
 	return err
 }
 
-// settle waits for the outcome: what was printed should leave the queue.
+// settle waits for the outcome: a printed message should leave the queue.
 func (r *receiver) settle(ctx context.Context, l *chanq.Lease[[]byte]) error {
 	var err error
 	if r.flags.nack {

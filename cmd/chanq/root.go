@@ -18,7 +18,7 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	terminal io.Writer // what out writes to, if that is a terminal; else nil
+	terminal io.Writer // the terminal that out writes to, or nil
 
 	db, dsn, schema string
 	output          string   // of -o
@@ -35,8 +35,8 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// Run runs the command and returns its exit status. The end of ctx is the first
-// interrupt: the command finishes what it has begun.
+// Run runs the command and returns its exit status. The end of ctx is the first interrupt: the command finishes the work that
+// it has begun.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	a := &app{in: in, out: out, err: errOut}
 	if isTerminal(out) {
@@ -56,7 +56,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	switch {
 	case errors.Is(err, demo.ErrInterrupted):
 		status = exitInterrupted
-	case ctx.Err() != nil: // the error of a driver is not always context.Canceled
+	case ctx.Err() != nil: // drivers do not always return context.Canceled
 		status = exitInterrupted
 		if errors.Is(err, context.Canceled) {
 			text = "interrupted"
@@ -72,7 +72,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	return status
 }
 
-// fail prints an error, with which the command ends with a status, or after which it continues: 0.
+// fail prints an error. status is the exit status, or 0 if the command continues.
 func (a *app) fail(text string, status int) {
 	if a.output != "json" {
 		fmt.Fprintf(a.err, "chanq: %s\n", text)
@@ -165,23 +165,23 @@ func between(low, high int, what string) cobra.PositionalArgs {
 	}
 }
 
-// path is the name of a command below chanq: stats, or completion bash.
+// path returns the name of a command below chanq: stats, or completion bash.
 func path(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// queueConfig is the Config of operator commands, which take the database as it is.
+// queueConfig returns the Config of operator commands, which accept the database as it is.
 func (a *app) queueConfig(c *connection) chanq.Config {
 	return chanq.Config{Schema: a.schema, Durability: chanq.DurabilityAsIs}
 }
 
-// durabilityFlag is of commands that promise to have stored something.
+// durabilityFlag adds the flag to commands that confirm that something is stored.
 func (a *app) durabilityFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.asIs, "not-durable", false, "accept a database that might lose what it has confirmed, as Config.Durability does")
 	return cmd
 }
 
-// storingConfig is their Config.
+// storingConfig returns the Config of such commands.
 func (a *app) storingConfig(c *connection) chanq.Config {
 	config := a.queueConfig(c)
 	config.Durability = a.durability()

@@ -50,7 +50,7 @@ chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. 
 				for _, text := range texts {
 					end := ";\n"
 					if d == chanq.DialectSQLServer {
-						end = "\nGO\n" // each is a separate batch
+						end = "\nGO\n" // each statement is a separate batch
 					}
 					if _, err := fmt.Fprint(a.out, text, end); err != nil {
 						return err
@@ -68,7 +68,7 @@ chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. 
 	return cmd
 }
 
-// printed is what schema prints of a queue.
+// printed returns the statements that schema prints for a queue.
 func printed(d chanq.Dialect, queue string, config chanq.Config, view, procedures bool) (texts []string, err error) {
 	if !view && !procedures {
 		return chanq.Schema(d, queue, config)

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Commands that do not print bodies have none in their output, whether they succeed or fail.
+// Commands that do not print bodies never contain one in their output, whether they succeed or
+// fail.
 func TestBodiesAreNotPrinted(t *testing.T) {
 	const secret = "S3CRET-body"
 	db := newQueue(t, "mail")
@@ -35,5 +36,5 @@ func TestBodiesAreNotPrinted(t *testing.T) {
 	said("purge", "--yes", "--state", "dead", "mail")
 	r := runIn(t.Context(), "", "send", "mail", secret, "--db", filepath.Join(t.TempDir(), "missing.db"))
 	require.NotContains(t, r.out+r.err, secret)
-	require.Contains(t, succeed(t, "", "receive", "mail", "--db", db).out, secret, "which is asked for bodies")
+	require.Contains(t, succeed(t, "", "receive", "mail", "--db", db).out, secret, "receive prints bodies")
 }

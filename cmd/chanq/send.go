@@ -65,7 +65,7 @@ receipt for each.`,
 	return a.durabilityFlag(cmd)
 }
 
-// message is what all messages of a call have in common.
+// message returns the fields that all messages of a call share.
 func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 	if m.Priority, err = parsePriority(f.priority); err != nil {
 		return m, err
@@ -113,7 +113,7 @@ func (a *app) send(ctx context.Context, queue string, bodies []string, like chan
 	if err != nil {
 		return err
 	}
-	defer p.Close(context.WithoutCancel(ctx)) // SendBatch left nothing in it
+	defer p.Close(context.WithoutCancel(ctx)) // SendBatch leaves no message in it
 	s := &sender{app: a, producer: p, like: like}
 	if len(bodies) > 0 {
 		s.each = true
@@ -143,7 +143,7 @@ func (s *sender) add(body []byte) {
 	s.bytes += len(body)
 }
 
-// flush sends the group. A group under way is not cut short by an interrupt.
+// flush sends the batch. An interrupt does not abort a send that has begun.
 func (s *sender) flush(ctx context.Context) error {
 	if len(s.group) == 0 {
 		return nil
@@ -187,17 +187,17 @@ func (s *sender) receipt(r chanq.Receipt) (err error) {
 	return err
 }
 
-// Bounds of a group of lines.
+// Bounds of a batch of lines.
 const (
 	groupLines = 2000
 	groupBytes = 4 << 20
 )
 
-// lines sends the lines of the standard input: as many at once as are there.
+// lines sends the lines of the standard input, in batches of the lines that are available.
 func (s *sender) lines(ctx context.Context, maxBody int) error {
 	lines := make(chan []byte, groupLines)
 	var readErr error
-	// Ends with the input, or with the process: a read cannot be interrupted.
+	// It ends with the input or with the process, because a read cannot be interrupted.
 	go func() {
 		defer close(lines)
 		in := bufio.NewScanner(s.in)
@@ -230,7 +230,7 @@ func (s *sender) lines(ctx context.Context, maxBody int) error {
 	return err
 }
 
-// sendLines returns when lines is closed, and only then has read its error.
+// sendLines returns nil when lines is closed. Only then is the error of the read known.
 func (s *sender) sendLines(ctx context.Context, lines <-chan []byte, bar *progress) error {
 	for {
 		select {

@@ -17,7 +17,7 @@ type queueSlots struct {
 	Slots []chanqadmin.SlotStats `json:"slots"`
 }
 
-// slotStats shows the slots of the ordered ones of the named queues, or of all.
+// slotStats shows the slots of the ordered queues among the named ones, or of all ordered queues.
 func (a *app) slotStats(ctx context.Context, c *connection, names []string) error {
 	list := []queueSlots{} // not null
 	err := a.eachQueue(ctx, c, names, func(q look) error {

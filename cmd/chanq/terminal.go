@@ -11,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// Bodies, headers, errors and names come from any program that may write to the database.
-// A terminal would obey control characters in them, so none reaches one: output to a
-// terminal shows them as \x1b or \u009b. A pipe or a file gets the bytes
+// Bodies, headers, errors and names come from any program that can write to the database. A
+// terminal would execute control characters in them, so output to a terminal shows them as \x1b or
+// \u009b. A pipe or a file receives the bytes unchanged.
 // as they are.
 
-// visible is a text on one line, without anything that a terminal would obey and
-// without what changes the order of letters. Only such characters are written in
-// another way; backslashes stay as they are, so that JSON can be copied.
+// visible returns a text on one line, without characters that control a terminal or change the
+// order of characters. Only such characters are replaced. Backslashes stay unchanged, so that JSON
+// can be copied.
 func visible(s string) string {
 	if strings.IndexFunc(s, obeyed) < 0 {
 		return s
@@ -40,12 +40,11 @@ func visible(s string) string {
 	return b.String()
 }
 
-// obeyed also reports a byte that is not UTF-8: some terminals take 0x9b for the
+// obeyed also returns true for a byte that is not UTF-8: some terminals interpret 0x9b as the
 // beginning of a command.
 func obeyed(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }
 
-// screen is a terminal that gets nothing but lines of visible text, whatever a
-// command writes to it.
+// screen is a terminal that receives only lines of visible text, whatever a command writes to it.
 type screen struct{ to io.Writer }
 
 func (s screen) Write(p []byte) (int, error) {
@@ -59,9 +58,9 @@ func (s screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// visibleJSON is one line of JSON of the same value in visible text: its encoder
-// leaves DEL, the control characters above 0x7f and what changes the order of
-// letters as they are, which stand inside strings only.
+// visibleJSON returns one line of JSON with the same value in visible text. Its encoder leaves DEL,
+// the control characters above 0x7f and characters that change the order unchanged. They occur only
+// inside strings.
 func visibleJSON(line []byte) []byte {
 	var b bytes.Buffer
 	for _, r := range string(bytes.TrimSuffix(line, []byte("\n"))) {
@@ -69,7 +68,7 @@ func visibleJSON(line []byte) []byte {
 			b.WriteRune(r)
 			continue
 		}
-		escaped, _ := json.Marshal(string(r)) // a string is always encoded
+		escaped, _ := json.Marshal(string(r)) // encoding a string cannot fail
 		if text := string(escaped[1 : len(escaped)-1]); text != string(r) {
 			b.WriteString(text)
 			continue

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pseudoTerminal returns both ends of a terminal: what is written to the second
-// can be read from the first.
+// pseudoTerminal returns both ends of a terminal: data written to the second can be read from the
+// first.
 func pseudoTerminal(t *testing.T) (screen, end *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -38,7 +38,7 @@ func pseudoTerminal(t *testing.T) (screen, end *os.File) {
 	return screen, end
 }
 
-// seen is what a terminal gets from a run of the command.
+// seen returns the output of a run of the command on a terminal.
 func seen(t *testing.T, args ...string) string {
 	t.Helper()
 	screen, end := pseudoTerminal(t)
@@ -58,7 +58,7 @@ func seen(t *testing.T, args ...string) string {
 	return strings.ReplaceAll(shown, "\r\n", "\n") // a terminal adds the \r
 }
 
-// hostile is text in which a terminal would find commands.
+// hostile is text that contains terminal commands.
 const hostile = "red \x1b[31malert\nforged line\r\u009b2J\x7f\u202e\x9b"
 
 func TestATerminalGetsNoCommandsFromMessages(t *testing.T) {

@@ -48,7 +48,7 @@ A queue over several databases has a line per shard, for example 0/3; --place ad
 	return a.placesFlag(cmd)
 }
 
-// top continues while the database is away: that is when it is watched.
+// top continues while the database is unavailable, because it is needed then.
 func (a *app) top(ctx context.Context, queues []string, every time.Duration, n int) error {
 	c, err := a.connectAll(ctx)
 	if err != nil {
@@ -80,14 +80,14 @@ func (a *app) top(ctx context.Context, queues []string, every time.Duration, n i
 	}
 }
 
-// topLine is what top shows of a queue.
+// topLine is the data of top for a queue.
 type topLine struct {
 	queueStats
 	trend
 	consumers []chanqadmin.ConsumerInfo
 }
 
-// topLines looks at the named queues, or at all. trends are what is known of their histories.
+// topLines reads the named queues, or all. trends are the known histories.
 func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend) ([]topLine, error) {
 	var list []topLine
 	err := a.eachQueue(ctx, c, queues, func(q look) error {
@@ -122,7 +122,7 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 		return a.json(topJSON(list))
 	}
 	if a.terminal != nil {
-		fmt.Fprint(a.terminal, "\x1b[H\x1b[2J") // to the corner, and clear
+		fmt.Fprint(a.terminal, "\x1b[H\x1b[2J") // move to the corner, and clear
 	}
 	width, height := a.size()
 	heading := time.Now().Format(time.TimeOnly) + "  " + visible(names(c))
@@ -152,7 +152,7 @@ func (a *app) topConsumers(consumers []chanqadmin.ConsumerInfo, width, lines int
 	return a.table(fit(rows, width, lines))
 }
 
-// names are those of all places.
+// names returns the names of all places.
 func names(c *connection) string {
 	var list []string
 	for _, place := range c.all() {

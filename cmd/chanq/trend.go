@@ -14,22 +14,22 @@ import (
 // trend is the last hour of a queue, from its history.
 type trend struct {
 	looked  time.Time
-	known   bool    // there is a history of the last minute
-	in, out float64 // messages a second
-	depths  []int   // the most that were ready, by minutes, oldest first; below zero: not known
+	known   bool    // a history of the last minute exists
+	in, out float64 // messages per second
+	depths  []int   // the maximum of ready messages per minute, oldest first; below zero: unknown
 }
 
-// trendEvery is how often the history is read: nothing is added to it more often.
+// trendEvery is how often the history is read: it is not updated more often.
 const trendEvery = chanqadmin.StepFine
 
-// look reads the history, unless that was done just now.
+// look reads the history, unless it was read just now.
 func (t *trend) look(ctx context.Context, q *chanqadmin.Queue) error {
 	now := time.Now()
 	if now.Sub(t.looked) < trendEvery {
 		return nil
 	}
 	fine, err := q.History(ctx, now.Add(-time.Minute-chanqadmin.StepFine), chanqadmin.StepFine)
-	if errors.Is(err, chanq.ErrNoSchema) { // the tables of an earlier version
+	if errors.Is(err, chanq.ErrNoSchema) { // tables of an earlier version
 		*t = trend{looked: now}
 		return nil
 	}
@@ -45,7 +45,8 @@ func (t *trend) look(ctx context.Context, q *chanqadmin.Queue) error {
 	return nil
 }
 
-// rates are those of the samples but the last, which is growing still, unless it is the only one.
+// rates returns those of the samples without the last, which still grows, unless it is the only
+// one.
 func rates(fine []chanqadmin.Sample) (in, out float64, known bool) {
 	if len(fine) > 1 {
 		fine = fine[:len(fine)-1]
@@ -62,7 +63,7 @@ func rates(fine []chanqadmin.Sample) (in, out float64, known bool) {
 	return float64(sent) / span, float64(acked) / span, true
 }
 
-// depths has a place for each minute of the hour before now.
+// depths returns a value for each minute of the hour before now.
 func depths(now time.Time, minutes []chanqadmin.Sample) []int {
 	if len(minutes) == 0 {
 		return nil
@@ -79,10 +80,10 @@ func depths(now time.Time, minutes []chanqadmin.Sample) []int {
 	return list
 }
 
-// sparkWidth is how many letters draw an hour.
+// sparkWidth is the number of characters of an hour's sparkline.
 const sparkWidth = 20
 
-// sparkline draws the greatest of each part of a list: a blank where nothing is known.
+// sparkline draws the maximum of each part of a list, and a blank for unknown values.
 func sparkline(list []int) string {
 	if len(list) == 0 {
 		return "-"
@@ -112,7 +113,7 @@ func sparkline(list []int) string {
 	return b.String()
 }
 
-// rate is messages a second, in few digits.
+// rate formats messages per second, in few digits.
 func rate(r float64) string {
 	if r > 0 && r < 10 {
 		return fmt.Sprintf("%.1f", r)

@@ -63,7 +63,7 @@ then put a proxy with TLS in front of it.`,
 	return cmd
 }
 
-// leastPassword is in bytes. Only its length protects a password from guessing.
+// leastPassword is in bytes. Only the length of a password protects it from being guessed.
 const leastPassword = 12
 
 func (u *ui) check() error {
@@ -81,7 +81,7 @@ func (u *ui) check() error {
 		return nil
 	}
 	if !strings.HasPrefix(u.password, "@") && !strings.HasPrefix(u.password, "env:") {
-		u.password = "" // it is on no other line of output, either
+		u.password = "" // no other line of output contains it
 		return usage("--password must be @FILE or env:NAME: other users of the machine can read command lines")
 	}
 	if u.password, err = elsewhere("--password", "the password", u.password); err != nil {
@@ -93,7 +93,7 @@ func (u *ui) check() error {
 	return nil
 }
 
-// serve ends with ctx.
+// serve serves the UI until ctx ends.
 func (a *app) serve(ctx context.Context, u ui) error {
 	c, err := a.connectPage(ctx)
 	if err != nil {
@@ -133,9 +133,9 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	}, l)
 }
 
-// connectPage is connect with PostgreSQL's jit off, unless the DSN sets it: jit compiles
-// statements with a high estimate, which takes many times as long as running them. With a pooler that
-// does not accept the setting at the beginning of a session, it connects without it.
+// connectPage is connect with PostgreSQL's jit off, unless the DSN sets it: jit compiles statements
+// with a high estimate, which takes many times as long as running them. If a pooler rejects the
+// setting at the beginning of a session, it connects without it.
 func (a *app) connectPage(ctx context.Context) (*connection, error) {
 	t, err := a.target()
 	if err != nil {
@@ -155,8 +155,8 @@ func (a *app) connectPage(ctx context.Context) (*connection, error) {
 	return c, err
 }
 
-// routes has the web UI, the metrics and the probes. Probes report that the server answers, which
-// is no secret; all else requires the password, or is for this machine.
+// routes serves the web UI, the metrics and the probes. Probes report that the server responds, which
+// is not secret. Everything else requires the password or a local address.
 func (u *ui) routes(page, metrics http.Handler) http.Handler {
 	guarded, all := http.NewServeMux(), http.NewServeMux()
 	guarded.Handle("/", page)
@@ -172,7 +172,7 @@ func (u *ui) routes(page, metrics http.Handler) http.Handler {
 	return all
 }
 
-// serveUntil serves until ctx ends, and lets what is under way end then.
+// serveUntil serves until ctx ends, and then lets running requests finish.
 func serveUntil(ctx context.Context, u ui, page *chanqweb.Handler, server *http.Server, l net.Listener) error {
 	server.RegisterOnShutdown(page.Close)
 	ended := make(chan error, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serving is chanq ui at work.
+// serving is a running chanq ui.
 type serving struct {
 	t    *testing.T
 	url  string
@@ -120,7 +120,7 @@ func TestUIRequiresItsPasswordAndDoesNotPrintIt(t *testing.T) {
 	require.NotContains(t, said+body, password)
 }
 
-// A browser that follows the figures does not keep the command from ending.
+// A browser with an updating page does not prevent the command from ending.
 func TestUIEndsWhileABrowserFollows(t *testing.T) {
 	s := serveUI(t, "--db", newQueue(t, "mail"))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
@@ -139,6 +139,6 @@ func TestUIEndsWhileABrowserFollows(t *testing.T) {
 	case status := <-ended:
 		require.Equal(t, exitOK, status)
 	case <-time.After(time.Minute):
-		t.Fatal("it waits for the page that follows")
+		t.Fatal("it waits for the updating page")
 	}
 }

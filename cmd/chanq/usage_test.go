@@ -115,7 +115,7 @@ func TestInvalidFlagsAreReportedBeforeAnyWrite(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Empty(t, entries, "no database was made")
+	require.Empty(t, entries, "no database was created")
 }
 
 func TestDSNOfTheEnvironmentIsChecked(t *testing.T) {
@@ -125,7 +125,7 @@ func TestDSNOfTheEnvironmentIsChecked(t *testing.T) {
 	require.NotContains(t, said, "s3cret")
 }
 
-// The server cannot be reached, so the driver's error is what is printed.
+// The server cannot be reached, so the driver's error is printed.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	const password = "p@ss w/rd"
 	for _, dsn := range []string{

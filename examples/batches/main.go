@@ -1,5 +1,5 @@
-// Command batches stores measurements, up to 500 in one transaction with the acks of their messages: each is stored once, whenever the
-// process is killed. One that the table refuses fails alone, and is tried again by a later run.
+// Command batches stores measurements, up to 500 in one transaction with the acks of their messages. Each is stored once, whenever the
+// process is killed. A measurement that the table rejects fails alone, and is tried again by a later run.
 //
 //	go run ./examples/batches $(seq -1 1000)
 package main
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run sends the values, and stores what is in the queue, until ctx ends or nothing is due.
+// run sends the values, and stores the messages of the queue, until ctx ends or nothing is due.
 func run(ctx context.Context, db *sql.DB, values []string) error {
 	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
 	if err := chanq.Migrate(ctx, db, "measurements", config); err != nil {
@@ -65,7 +65,7 @@ func run(ctx context.Context, db *sql.DB, values []string) error {
 		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 			for _, lease := range batch {
 				if _, err := tx.ExecContext(ctx, "INSERT INTO measurements (value) VALUES (?)", lease.Body); err != nil {
-					return err // rolled back; then each message of the batch is handed over alone
+					return err // rolled back; then each message of the batch is handled alone
 				}
 			}
 			return chanq.AckTx(ctx, tx, batch...)

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The first program does the same on each engine, and again on what it has left.
+// The first program does the same on each engine, and again when it is repeated.
 func TestTheShopSellsTheSameOnEveryEngine(t *testing.T) {
 	for _, e := range []testdb.Engine{testdb.Memory, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
 		t.Run(e.Name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestTheShopSellsTheSameOnEveryEngine(t *testing.T) {
 	}
 }
 
-// printed is what do writes to the standard output.
+// printed returns the standard output of do.
 func printed(t *testing.T, do func()) string {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
-// Command ledger books the movements of customers: eight workers at once, and each customer's movements one after the other,
-// in the order in which they were sent. A withdrawal that is not covered is recorded as refused. A movement that cannot be booked holds
-// the later ones of its customer: they wait while it is retried, and also when it is dead, until an operator has redriven or purged it.
+// Command ledger books the movements of customers with eight workers, and each customer's movements one after the other, in the order
+// in which they were sent. A withdrawal that is not covered is recorded as refused. A movement that cannot be booked blocks the later
+// ones of its customer: they wait while it is retried, and while it is dead, until an operator has redriven or purged it.
 //
 //	go run ./examples/ledger ada=100 bob=50 ada=-70 ada=-70
 package main
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run sends the movements, and books what is in the queue, until ctx ends or nothing is due.
+// run sends the movements, and books the messages of the queue, until ctx ends or nothing is due.
 func run(ctx context.Context, db *sql.DB, args []string) error {
 	config := chanq.Config{
 		Spec:  chanq.Spec{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds},
@@ -72,7 +72,7 @@ CREATE INDEX IF NOT EXISTS ledger_customer ON ledger (customer, id)`)
 	return consumer.Handle(8, func(ctx context.Context, lease *chanq.Lease[int]) error {
 		var balance int
 		var refused bool
-		err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error { // no other movement of the customer is booked meanwhile
+		err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error { // no other movement of the customer is booked at the same time
 			const last = "SELECT COALESCE((SELECT balance FROM ledger WHERE customer = ? ORDER BY id DESC LIMIT 1), 0)"
 			if err := tx.QueryRowContext(ctx, last, lease.Key).Scan(&balance); err != nil {
 				return err

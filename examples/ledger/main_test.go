@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each customer withdraws 70 twice and is paid in between, so that another order has another result.
+// Each customer withdraws 70 twice and receives money in between, so that another order has another
+// result.
 func TestMovementsOfACustomerAreBookedInOrder(t *testing.T) {
 	db := open(t)
 	var args []string
@@ -52,7 +53,7 @@ func open(t *testing.T) *sql.DB {
 	return db
 }
 
-// booked are the rows of a customer.
+// booked returns the rows of a customer.
 func booked(t *testing.T, db *sql.DB, customer string) (rows string) {
 	const query = "SELECT group_concat(amount || iif(refused, ' refused', ' = ' || balance), ', ' ORDER BY id) FROM ledger WHERE customer = ?"
 	require.NoError(t, db.QueryRow(query, customer).Scan(&rows))

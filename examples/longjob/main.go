@@ -1,5 +1,5 @@
-// Command longjob works on one message for two hours. When it gets SIGTERM it ends after the current page, and the next process continues
-// with the page after it.
+// Command longjob works on one message for two hours. On SIGTERM it ends after the current page, and the next process continues with the
+// page after it.
 //
 //	go run ./examples/longjob
 //	go run ./cmd/chanq send --db longjob.db jobs 7200   # a job of 7200 pages
@@ -67,7 +67,7 @@ func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page in
 	}
 	return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[int]) error {
 		// The fence is higher than those of earlier holders. After this statement, an earlier holder that still runs because it has not
-		// noticed the end of its lease cannot change the progress.
+		// detected the end of its lease cannot change the progress.
 		const take = `INSERT INTO progress (job, pages, fence) VALUES (?, 0, ?)
 ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= progress.fence RETURNING pages`
 		var page int

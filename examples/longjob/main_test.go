@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) {
 	db := send(t, 10)
 	var pages []int
-	for _, last := range []int{3, 7, 9} { // after which the signal comes
+	for _, last := range []int{3, 7, 9} { // the page after which the signal comes
 		work(t, db, last, func(page int) { pages = append(pages, page) })
 		require.Zero(t, number(t, db, "SELECT COALESCE(SUM(attempts), 0) FROM chanq_jobs"), "the job was released uncounted, or is acked")
 	}
@@ -26,7 +26,8 @@ func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) {
 	require.Zero(t, number(t, db, "SELECT (SELECT COUNT(*) FROM chanq_jobs) + (SELECT COUNT(*) FROM progress)"))
 }
 
-// Another process has claimed the job, because the lease of this one has ended, and has read eight pages. This one does not know it.
+// Another process has claimed the job, because the lease of this process has ended, and has read eight pages. This process has not
+// detected it.
 func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) {
 	db := send(t, 10)
 	work(t, db, 3, func(page int) {
@@ -50,7 +51,7 @@ func send(t *testing.T, pages int) *sql.DB {
 	return db
 }
 
-// work runs a process that gets the signal while it reads the last page.
+// work runs a process that receives the signal while it reads the last page.
 func work(t *testing.T, db *sql.DB, last int, read func(page int)) {
 	ctx, signal := context.WithTimeout(t.Context(), time.Minute)
 	defer signal()

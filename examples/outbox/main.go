@@ -1,6 +1,6 @@
-// Command outbox is a web shop. It stores an order, and the messages about it for two queues, in one transaction: each order has its
+// Command outbox is a web shop. It stores an order, and the messages about it for two queues, in one transaction. Each order has its
 // receipt and its parcel, and neither is sent for an order that was not stored, whenever the process is killed. The client chooses the
-// ID of its order, and repeats the request until it gets an answer: the order is stored once.
+// ID of its order, and repeats the request until it receives a response. The order is stored once.
 //
 //	go run ./examples/outbox
 //	curl -X PUT 'http://127.0.0.1:8080/orders/7c1f?customer=ada'

@@ -42,7 +42,7 @@ func TestAnOrderAndItsMessagesAreStoredOnceAndTogether(t *testing.T) {
 		{"2", "", http.StatusUnprocessableEntity, "an order needs a customer\n"},
 		{"3", "mallory", http.StatusServiceUnavailable, "please repeat the request\n"},
 		{"4", "grace", http.StatusOK, "order 4\n"},
-		{"1", "ada", http.StatusOK, "order 1\n"}, // the client has not seen the answer
+		{"1", "ada", http.StatusOK, "order 1\n"}, // the client has not received the response
 	} {
 		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/orders/"+c.id+"?customer="+c.customer, nil)
 		request.SetPathValue("id", c.id)

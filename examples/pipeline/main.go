@@ -2,8 +2,8 @@
 //
 //	files ──Pipe: read and count──▶ counts ──Handle: store──▶ table words
 //
-// Stop it at any moment and start it again without files: it continues, and each file is counted once. What a killed
-// process had claimed is handled by a run that begins 30 s later, when its leases have expired.
+// Stop it at any moment and start it again without files: it continues, and each file is counted once. Messages that
+// a killed process had claimed are handled by a run that begins 30 s later, when their leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md
 package main
@@ -38,13 +38,13 @@ func main() {
 	}
 }
 
-// counted is a message between the stages: how many words a file has.
+// counted is a message between the stages: the number of words of a file.
 type counted struct {
 	Path  string
 	Words int
 }
 
-// run counts the files, and those that an earlier run has left, until ctx ends or nothing is due.
+// run counts the files, and those left by an earlier run, until ctx ends or nothing is due.
 func run(ctx context.Context, db *sql.DB, paths []string) error {
 	files, err := open[string](ctx, db, "files")
 	if err != nil {
@@ -59,7 +59,7 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	}
 	var ms []chanq.Message[string]
 	for _, path := range paths {
-		ms = append(ms, chanq.Message[string]{Body: path, DedupKey: path}) // one that waits already is not sent again
+		ms = append(ms, chanq.Message[string]{Body: path, DedupKey: path}) // a file that is already waiting is not sent again
 	}
 	if _, err := files.Send(ctx, ms...); err != nil {
 		return err
@@ -92,7 +92,8 @@ func open[T any](ctx context.Context, db *sql.DB, name string) (*chanq.Queue[T],
 	return chanq.Open[T](ctx, db, name, config)
 }
 
-// count is the first stage. It runs in no transaction; Pipe then replaces its input by its output in one.
+// count is the first stage. It runs outside a transaction. Pipe then replaces its input with its output in one
+// transaction.
 func count(_ context.Context, lease *chanq.Lease[string]) ([]chanq.Message[counted], error) {
 	text, err := os.ReadFile(lease.Body)
 	if err != nil {
@@ -101,7 +102,7 @@ func count(_ context.Context, lease *chanq.Lease[string]) ([]chanq.Message[count
 	return []chanq.Message[counted]{chanq.Msg(counted{lease.Body, len(strings.Fields(string(text)))})}, nil
 }
 
-// store is the second stage: it stores the count of a file and acks it, together.
+// store is the second stage. It stores the count of a file and acks its message in one transaction.
 func store(ctx context.Context, db *sql.DB, lease *chanq.Lease[counted]) error {
 	err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO words (path, n) VALUES (?, ?)", lease.Body.Path, lease.Body.Words); err != nil {

@@ -1,5 +1,5 @@
 // Command redrive makes dead messages of one cause ready again, at a limited rate. Without -run it only counts them, and without a
-// cause it prints the groups of dead messages. It reads the queue that examples/hello makes.
+// cause it prints the groups of dead messages. It reads the queue that examples/hello creates.
 //
 //	go run ./examples/redrive
 //	go run ./examples/redrive rejected
@@ -68,7 +68,7 @@ func command(ctx context.Context, db *sql.DB, out io.Writer, cause string, chang
 	return err
 }
 
-// count is n, which may be less than there are.
+// count formats n, which may be less than the total.
 func count(n int, more bool) string {
 	if more {
 		return fmt.Sprint("at least ", n)

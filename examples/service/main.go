@@ -1,4 +1,4 @@
-// Command service handles jobs of three types, which are in one queue, until it gets SIGTERM or Ctrl-C.
+// Command service handles jobs of three types, which are in one queue, until SIGTERM or Ctrl-C.
 //
 //	go run ./examples/service
 //	go run ./cmd/chanq send --db jobs.db --type welcome jobs '{"Name": "Ada"}'

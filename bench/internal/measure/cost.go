@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// Cost is what a phase took in all.
+// Cost is the total cost of a phase.
 type Cost struct {
-	Seconds    float64 // by the clock on the wall
-	CPU        float64 // seconds of all processors that this process used; 0 where unknown
+	Seconds    float64 // wall-clock time
+	CPU        float64 // CPU seconds of this process; 0 if unknown
 	Statements float64
 	Allocs     float64
 }
 
-// Of runs f after a garbage collection and returns its cost; statements is a
-// count so far.
+// Of runs f after a garbage collection and returns its cost. statements returns a count so far.
 func Of(statements func() int64, f func() error) (c Cost, err error) {
 	runtime.GC() // earlier garbage is not part of the measurement
 	var before, after runtime.MemStats

@@ -7,16 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// Counter counts the work of a driver: one for each execution of a
-// statement and for each begin and end of a transaction. Preparing is not
-// counted, since it happens once for each text. It costs one atomic addition a
-// statement, nothing a row, so that it stays on in timed runs.
+// Counter counts the operations of a driver: each execution of a statement, and each begin and end
+// of a transaction. Preparing is not counted, because it happens once for each text. It costs one
+// atomic addition per statement and nothing per row, so it stays on in timed runs.
 type Counter struct {
 	statements atomic.Int64
 	heard      atomic.Pointer[func(text string)]
 }
 
-// Statements is the count so far; 0 of no counter.
+// Statements returns the count so far; 0 for a nil counter.
 func (c *Counter) Statements() int64 {
 	if c == nil {
 		return 0
@@ -24,7 +23,7 @@ func (c *Counter) Statements() int64 {
 	return c.statements.Load()
 }
 
-// Add counts one. It is for a driver that reports its statements itself.
+// Add counts one statement, for a driver that reports its statements itself.
 func (c *Counter) Add(text string) {
 	c.statements.Add(1)
 	if heard := c.heard.Load(); heard != nil {
@@ -32,8 +31,7 @@ func (c *Counter) Add(text string) {
 	}
 }
 
-// Heard makes Add call f with the text of each statement from now on, in the goroutine that
-// runs it.
+// Heard makes Add call f with the text of each further statement, in the goroutine that runs it.
 func (c *Counter) Heard(f func(text string)) { c.heard.Store(&f) }
 
 // Connector wraps the connections of inner with the counter. The drivers must
@@ -42,7 +40,7 @@ func (c *Counter) Connector(inner driver.Connector) driver.Connector {
 	return &countingConnector{inner, c}
 }
 
-// DSN is Connector for a driver that has only a name for its databases.
+// DSN is Connector for a driver that opens databases only by name.
 func (c *Counter) DSN(d driver.Driver, dsn string) driver.Connector {
 	return c.Connector(dsnConnector{d, dsn})
 }
@@ -76,8 +74,8 @@ func (c *countingConnector) Close() error {
 	return nil
 }
 
-// countingConn passes every optional interface on, and returns what database/sql
-// takes for "not implemented" if the driver has none.
+// countingConn forwards every optional interface. If the driver does not implement one, it returns
+// what database/sql interprets as "not implemented".
 type countingConn struct {
 	driver.Conn
 	counter *Counter

@@ -27,7 +27,7 @@ func TestStatementsOfEveryKindAreCounted(t *testing.T) {
 	defer stmt.Close()
 	counts(1, func() error { _, err := stmt.ExecContext(ctx, 1); return err })
 	for _, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
-		counts(3, func() error { // a begin and an end are one each
+		counts(3, func() error { // a begin and an end count as one each
 			tx, err := db.BeginTx(ctx, nil)
 			require.NoError(t, err)
 			_, err = tx.ExecContext(ctx, "INSERT INTO t VALUES (2)")

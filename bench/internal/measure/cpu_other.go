@@ -4,5 +4,5 @@ package measure
 
 import "time"
 
-// CPUTime is not known here; reports show 0.
+// CPUTime is unknown on this system; reports show 0.
 func CPUTime() time.Duration { return 0 }

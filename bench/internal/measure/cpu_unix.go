@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// CPUTime is what this process has used of all processors. On a machine that is
-// shared it varies less than the clock on the wall.
+// CPUTime returns the CPU time that this process has used. On a shared machine it varies less than
+// wall-clock time.
 func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -7,19 +7,19 @@ import (
 	"os"
 )
 
-// Footprint is what the tables of a queue take, what of it is dead, and counters
-// of the server since it was started.
+// Footprint is the size of the tables of a queue, the dead part of it, and server counters since
+// the server started.
 type Footprint struct {
 	TableBytes int64 `json:"table_bytes,omitempty"` // SQLite: the whole file
 	IndexBytes int64 `json:"index_bytes,omitempty"`
-	LogBytes   int64 `json:"log_bytes,omitempty"` // SQLite's write-ahead log, the file
-	DeadRows   int64 `json:"dead_rows,omitempty"` // by the server's own count
-	WAL        int64 `json:"wal_bytes,omitempty"` // PostgreSQL's whole log: checkpoints and vacuum included
+	LogBytes   int64 `json:"log_bytes,omitempty"` // size of SQLite's write-ahead log file
+	DeadRows   int64 `json:"dead_rows,omitempty"` // as counted by the server
+	WAL        int64 `json:"wal_bytes,omitempty"` // PostgreSQL's whole log, including checkpoints and vacuum
 	Updates    int64 `json:"updates,omitempty"`   // of rows
 	HotUpdates int64 `json:"hot_updates,omitempty"`
 }
 
-// FootprintPostgres is that of all tables of a schema, with what belongs to them.
+// FootprintPostgres returns the footprint of all tables of a schema, with their indexes.
 func FootprintPostgres(ctx context.Context, db *sql.DB, schema string) (f Footprint, err error) {
 	return f, db.QueryRowContext(ctx, `SELECT coalesce(sum(pg_table_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint,
   pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,
@@ -29,7 +29,7 @@ WHERE n.nspname = $1 AND c.relkind = 'r'`, schema).
 		Scan(&f.TableBytes, &f.IndexBytes, &f.WAL, &f.DeadRows, &f.Updates, &f.HotUpdates)
 }
 
-// FootprintSQLite is that of a file.
+// FootprintSQLite returns the footprint of a file.
 func FootprintSQLite(path string) (f Footprint) {
 	size := func(path string) int64 {
 		info, err := os.Stat(path)
@@ -41,9 +41,9 @@ func FootprintSQLite(path string) (f Footprint) {
 	return Footprint{TableBytes: size(path), LogBytes: size(path + "-wal")}
 }
 
-// HoldSnapshot opens a transaction that reads once and then nothing more, as a
-// report or a forgotten BEGIN leaves it: what is deleted after it began cannot be
-// cleaned up until release, which also closes db.
+// HoldSnapshot opens a transaction that reads once and then stays open, like a report or a
+// forgotten BEGIN. Rows that are deleted after its start cannot be cleaned up until release, which
+// also closes db.
 func HoldSnapshot(ctx context.Context, db *sql.DB, isolation sql.IsolationLevel, read string) (release func() error, err error) {
 	ctx = context.WithoutCancel(ctx)
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation, ReadOnly: isolation == sql.LevelRepeatableRead})
@@ -61,8 +61,8 @@ func HoldSnapshot(ctx context.Context, db *sql.DB, isolation sql.IsolationLevel,
 	return release, nil
 }
 
-// HoldStatement is HoldSnapshot by a statement that is not read to its end: for
-// SQLite, where chanq's transactions take the write lock.
+// HoldStatement is HoldSnapshot with a statement that is not read to its end, for SQLite, where
+// chanq's transactions take the write lock.
 func HoldStatement(ctx context.Context, db *sql.DB, read string) (release func() error, err error) {
 	rows, err := db.QueryContext(context.WithoutCancel(ctx), read)
 	if err != nil {

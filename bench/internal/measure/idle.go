@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Gap is the time between two messages, so long that consumers sleep.
+// Gap is the time between two messages, long enough for consumers to become idle.
 type Gap struct{ Low, High time.Duration }
 
-// The gaps that are measured.
+// The measured gaps.
 var (
 	Warm = Gap{100 * time.Millisecond, 500 * time.Millisecond}
 	Cold = Gap{2 * time.Second, 4 * time.Second}
@@ -18,11 +18,11 @@ var (
 
 func (g Gap) String() string { return fmt.Sprintf("%v-%v", g.Low, g.High) }
 
-// next jitters, so that no poll is in step with the sender.
+// next returns a random gap, so that no poll is in step with the sender.
 func (g Gap) next() time.Duration { return g.Low + rand.N(g.High-g.Low+1) }
 
-// AtGaps calls send after one gap and another for about a time, at least once, and returns
-// how often.
+// AtGaps calls send after each gap for about the given time, at least once, and returns the number
+// of calls.
 func AtGaps(ctx context.Context, g Gap, length time.Duration, send func(now time.Time) error) (n int, err error) {
 	for began := time.Now(); n == 0 || time.Since(began) < length; n++ {
 		if err := Sleep(ctx, g.next()); err != nil {
@@ -35,7 +35,7 @@ func AtGaps(ctx context.Context, g Gap, length time.Duration, send func(now time
 	return n, nil
 }
 
-// Sleep returns after a time, or why ctx has ended.
+// Sleep returns after a time, or with the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -47,7 +47,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Slept sums up the rounds of messages to idle consumers: latencies of all of them together, in
+// Slept summarizes the rounds of messages to idle consumers: latencies of all rounds together, in
 // ms, and medians of the counts.
 type Slept struct {
 	Name, Gap                                string
@@ -56,7 +56,7 @@ type Slept struct {
 	StatementsPerMessage, IdleStatementsPerS float64
 }
 
-// SleptOf returns the ways in which idle consumers were measured, in their order.
+// SleptOf returns the ways in which idle consumers were measured, in order.
 func SleptOf(results []Result) (all []Slept) {
 	type way struct {
 		name, gap string
@@ -83,7 +83,7 @@ func SleptOf(results []Result) (all []Slept) {
 	return all
 }
 
-// sleeper names the idle system: chanq polls without a notifier.
+// sleeper returns the name of the idle system: chanq polls without a notifier.
 func (r Result) sleeper() string {
 	name := r.Engine + " " + r.Strategy
 	if r.Notifier {
@@ -95,7 +95,7 @@ func (r Result) sleeper() string {
 	return name
 }
 
-// SleptTable has a row for each.
+// SleptTable returns a table with a row for each.
 func SleptTable(title string, all []Slept) Table {
 	t := Table{Title: title, Head: []string{
 		"", "idle consumers", "gaps", "messages", "p50 ms", "p99 ms", "slowest ms", "one commit ms", "statements/message", "idle statements/s", "connections",

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// AtRate calls send n times, or until ctx ends, at a rate a second. Call i is due at
-// its own time, whatever became of those before: a sender that is held up does not
-// hide it by sending less.
+// AtRate calls send n times, or until ctx ends, at a rate per second. Call i is due at its own
+// time, independent of earlier calls: a delayed sender does not hide its delay by sending less.
 func AtRate(ctx context.Context, rate float64, n int, send func(i int, due time.Time) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Quantile is the smallest value that the part p of all does not exceed, in µs; 0
-// of none.
+// Quantile returns the smallest value that the part p of all values does not exceed, in µs, or 0
+// without values.
 func Quantile(sorted []time.Duration, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -15,8 +15,8 @@ func Quantile(sorted []time.Duration, p float64) float64 {
 	return float64(sorted[max(i, 0)].Nanoseconds()) / 1e3
 }
 
-// Histogram counts durations in steps of a twentieth: cheap to fill for hours,
-// and to add up over processes.
+// Histogram counts durations in steps of 5 %. It is cheap to fill for hours, and to add up over
+// processes.
 type Histogram map[int]int64
 
 const histogramStep = 1.05
@@ -26,14 +26,14 @@ func (h Histogram) Add(d time.Duration) {
 	h[int(math.Log(float64(max(d.Nanoseconds(), 1)))/math.Log(histogramStep))]++
 }
 
-// Merge adds what another one has counted.
+// Merge adds the counts of another histogram.
 func (h Histogram) Merge(other Histogram) {
 	for step, n := range other {
 		h[step] += n
 	}
 }
 
-// Quantile is the upper end of the step that holds the part p of all, in µs.
+// Quantile returns the upper end of the step that holds the part p of all, in µs.
 func (h Histogram) Quantile(p float64) float64 {
 	total, low, high := int64(0), math.MaxInt, math.MinInt
 	for step, n := range h {

@@ -1,6 +1,5 @@
-// Package measure is what the programs that measure chanq have in common: what a
-// phase cost, the statements of a driver, messages at a rate, and results with
-// their medians and tables. It depends on no queue.
+// Package measure has the common parts of the programs that measure chanq: the cost of a phase, the statements of a driver, messages at
+// a rate, and results with their medians and tables. It does not depend on a queue.
 package measure
 
 import (
@@ -13,14 +12,13 @@ import (
 	"strings"
 )
 
-// Result is one measurement of one strategy, and one line of JSON. Rates are
-// messages a second; statements, allocations and CPU time are per message, over
-// the whole life of a message (enqueue and drain) where no phase is named. What
-// was not measured is left out.
+// Result is one measurement of one strategy, and one line of JSON. Rates are messages per second. Statements, allocations and CPU time
+// are per message, over the whole life of a message (enqueue and drain) unless a phase is named. Fields that were not measured are
+// omitted.
 //
-// A line with axis is one of growth, one with at_s an interval of a sustained run, one with
-// step of idle consumers or of the cost of order, one with senders of many callers. Another one is of latency if it has latencies and of
-// throughput if it has rates. Batch is 0 in those of bench/peers.
+// A line with axis belongs to growth, with at_s to an interval of a sustained run, with step to idle consumers or the cost of order, and
+// with senders to many callers. Any other line belongs to latency if it has latencies and to throughput if it has rates. Batch is 0 in
+// lines of bench/peers.
 type Result struct {
 	Engine    string `json:"engine"`
 	Strategy  string `json:"strategy"`
@@ -29,14 +27,14 @@ type Result struct {
 	BodyBytes int    `json:"body_bytes"`
 	Batch     int    `json:"batch,omitempty"`
 	Send      string `json:"send,omitempty"`
-	Senders   int    `json:"senders,omitempty"` // goroutines that wait for what they send, Batch messages a call
+	Senders   int    `json:"senders,omitempty"` // goroutines that wait for their sends, of Batch messages per call
 	Keys      int    `json:"keys,omitempty"`    // of the messages of an ordered queue; 0: a plain one
 	Round     int    `json:"round"`
 
 	EnqueuePerS          float64 `json:"enqueue_per_s,omitempty"`
 	DrainPerS            float64 `json:"drain_per_s,omitempty"`
 	PipelinePerS         float64 `json:"pipeline_per_s,omitempty"`
-	FirstDeliveryMS      float64 `json:"first_delivery_ms,omitempty"` // of drain, which includes it
+	FirstDeliveryMS      float64 `json:"first_delivery_ms,omitempty"` // included in drain
 	StatementsPerMessage float64 `json:"statements_per_message,omitempty"`
 	EnqueueStatements    float64 `json:"enqueue_statements_per_message,omitempty"`
 	DrainStatements      float64 `json:"drain_statements_per_message,omitempty"`
@@ -51,17 +49,16 @@ type Result struct {
 	LeftRows             int64   `json:"left_rows,omitempty"` // after drain
 	LeftBytes            int64   `json:"left_bytes,omitempty"`
 
-	// Time in the statements of each kind, by the clock on the wall, with waiting
-	// for their connection.
+	// Wall-clock time in the statements of each kind, including the wait for their connection.
 	EnqueueStatement float64 `json:"enqueue_statement_us_per_message,omitempty"`
 	ClaimStatement   float64 `json:"claim_statement_us_per_message,omitempty"`
 	AckStatement     float64 `json:"ack_statement_us_per_message,omitempty"`
 
-	// Latency: from the time at which a message was due to be sent until its
-	// reader has it. CommitP50 is what one enqueue of one message takes there.
+	// Latency: the time from when a message was due to be sent until its reader receives it. CommitP50 is the time of an enqueue of one
+	// message.
 	RatePerS  float64 `json:"rate_per_s,omitempty"`
-	Load      float64 `json:"load,omitempty"`      // RatePerS as a part of saturation
-	Processes int     `json:"processes,omitempty"` // 1: the reader's process sends, 2: another one
+	Load      float64 `json:"load,omitempty"`      // RatePerS as a fraction of saturation
+	Processes int     `json:"processes,omitempty"` // 1: the reader's process sends; 2: another process sends
 	LatencyN  int     `json:"latency_n,omitempty"`
 	P50       float64 `json:"enqueue_to_deliver_p50_us,omitempty"`
 	P99       float64 `json:"enqueue_to_deliver_p99_us,omitempty"`
@@ -71,27 +68,26 @@ type Result struct {
 	CommitP50 float64 `json:"commit_p50_us,omitempty"`
 	CommitP99 float64 `json:"commit_p99_us,omitempty"`
 
-	// Latency of idle consumers: one process sends, Processes-1 are idle between messages. Their
-	// statements while idle are per process, and those of a message exclude them.
-	Step           string  `json:"step,omitempty"` // of what is measured of them
+	// Latency of idle consumers: one process sends, and Processes-1 are idle between messages. Statements while idle are per process,
+	// and those per message exclude them.
+	Step           string  `json:"step,omitempty"` // of the measurement
 	Gap            string  `json:"gap,omitempty"`  // between messages
 	Notifier       bool    `json:"notify,omitempty"`
 	IdleStatements float64 `json:"idle_statements_per_s,omitempty"`
-	Connections    int     `json:"connections,omitempty"` // of all the processes
-	LockWaits      *int    `json:"lock_waits,omitempty"`  // for the lock of notifications, since the result before; nil: not looked for
+	Connections    int     `json:"connections,omitempty"` // of all processes
+	LockWaits      *int    `json:"lock_waits,omitempty"`  // for the lock of notifications, since the previous result; nil: not measured
 
-	// A sustained run: one result for each interval, at its end, with what the live
-	// table took then.
+	// A sustained run: one result at the end of each interval, with the size of the live table at that time.
 	AtS       float64   `json:"at_s,omitempty"`
 	Held      bool      `json:"held,omitempty"` // a snapshot of another session was open
 	Consumers int       `json:"consumers,omitempty"`
 	Backlog   int       `json:"backlog,omitempty"`
-	Ages      Histogram `json:"ages,omitempty"`                  // of what the interval received, from send to delivery
-	WALPerMsg float64   `json:"wal_bytes_per_message,omitempty"` // of the interval, all that the server wrote meanwhile
+	Ages      Histogram `json:"ages,omitempty"`                  // of messages received in the interval, from send to delivery
+	WALPerMsg float64   `json:"wal_bytes_per_message,omitempty"` // of the interval, all bytes that the server wrote in it
 	HotShare  float64   `json:"hot_share,omitempty"`             // of the interval's updated rows, PostgreSQL
 	Footprint
 
-	// Growth: what a message costs at one size of one axis.
+	// Growth: the cost of a message at one size of one axis.
 	Axis         string  `json:"axis,omitempty"`
 	Size         int     `json:"size,omitempty"`
 	WallPerMsg   float64 `json:"wall_us_per_message,omitempty"`
@@ -100,7 +96,7 @@ type Result struct {
 	HeapBytes    float64 `json:"heap_bytes,omitempty"`
 	FormulaBytes float64 `json:"formula_bytes,omitempty"`
 
-	Scale *Scale `json:"scale,omitempty"` // of consumers that have nothing to do
+	Scale *Scale `json:"scale,omitempty"` // of idle consumers
 
 	GOOS       string `json:"goos,omitempty"`
 	GOARCH     string `json:"goarch,omitempty"`
@@ -111,7 +107,7 @@ type Result struct {
 	Command    string `json:"command,omitempty"`
 }
 
-// Here returns a result that has only the machine.
+// Here returns a result with only the machine.
 func Here() Result {
 	return Result{
 		GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, GoVersion: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0),
@@ -119,12 +115,12 @@ func Here() Result {
 	}
 }
 
-// Machine is where the result is from, in words.
+// Machine describes where the result was measured.
 func (r Result) Machine() string {
 	return strings.TrimPrefix(fmt.Sprintf("%s, %s/%s, GOMAXPROCS %d, %s", r.CPU, r.GOOS, r.GOARCH, r.GOMAXPROCS, r.GoVersion), ", ")
 }
 
-// processor returns the name of the processor, "" if unknown.
+// processor returns the name of the processor, or "" if unknown.
 func processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -156,7 +152,7 @@ func Read(r io.Reader) (results []Result, err error) {
 	}
 }
 
-// ReadFile is Read of a file.
+// ReadFile is Read for a file.
 func ReadFile(path string) ([]Result, error) {
 	file, err := os.Open(path)
 	if err != nil {

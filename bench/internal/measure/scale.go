@@ -1,7 +1,6 @@
 package measure
 
-// Scale is the cost of many idle consumers, all of them together
-// unless stated otherwise.
+// Scale is the cost of many idle consumers, in total unless stated otherwise.
 type Scale struct {
 	About   string `json:"about"`
 	Queues  int    `json:"queues"`
@@ -9,12 +8,12 @@ type Scale struct {
 	Slots   int    `json:"slots,omitempty"`
 	Limit   int    `json:"limit,omitempty"` // of connections of a process
 
-	Connections  []int              `json:"connections"`    // of the processes, one look a second
-	ConnectsPerS float64            `json:"connects_per_s"` // to the database, by whomever
+	Connections  []int              `json:"connections"`    // of the processes, one sample per second
+	ConnectsPerS float64            `json:"connects_per_s"` // to the database, by any program
 	AskedPerS    map[string]float64 `json:"asked_per_s"`    // statements by their kind
 	ServerCPU    float64            `json:"server_cpu"`     // processors; 0 if unknown
 	ClientCPU    float64            `json:"client_cpu"`
-	ServerBytes  int64              `json:"server_bytes"` // of all its processes, with the part of what they share
+	ServerBytes  int64              `json:"server_bytes"` // of all its processes, with their share of shared memory
 	Backends     int                `json:"backends"`
 
 	HeapPerConsumer float64 `json:"heap_bytes_per_consumer"`
@@ -23,7 +22,7 @@ type Scale struct {
 	Goroutines      float64 `json:"goroutines_per_consumer"`
 }
 
-// Statements a second, of all kinds.
+// Statements returns the statements per second, of all kinds.
 func (s Scale) Statements() (perSecond float64) {
 	for _, n := range s.AskedPerS {
 		perSecond += n

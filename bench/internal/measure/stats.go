@@ -6,17 +6,16 @@ import (
 	"strconv"
 )
 
-// A figure of a report is a median over rounds, with its range where the clock
-// on the wall made it; a ratio is the median of the rounds' ratios, in which both
-// ran close together.
+// A figure of a report is a median over rounds, with its range if it depends on wall-clock time. A
+// ratio is the median of the rounds' ratios, because both ran close together in a round.
 
 // Figure is one number of a result.
 type Figure func(Result) float64
 
-// Median is that of the figure over the results; 0 of none.
+// Median returns the median of the figure over the results, or 0 without results.
 func Median(rs []Result, f Figure) float64 { return Middle(sorted(rs, f)) }
 
-// Ranged is a median with its range, "–" where nothing was measured.
+// Ranged formats a median with its range, or "–" without measurements.
 func Ranged(rs []Result, f Figure) string {
 	values := sorted(rs, f)
 	if len(values) == 0 || values[len(values)-1] == 0 {
@@ -28,7 +27,7 @@ func Ranged(rs []Result, f Figure) string {
 	return fmt.Sprintf("%s (%s-%s)", Short(Middle(values)), Short(values[0]), Short(values[len(values)-1]))
 }
 
-// Short has three figures, as far as a reader needs them.
+// Short formats a value with three significant figures, as far as a reader needs them.
 func Short(v float64) string {
 	switch {
 	case v == 0:
@@ -44,8 +43,8 @@ func Short(v float64) string {
 	}
 }
 
-// Times is the median of the rounds' ratios for a table, "–" where the two have no
-// round in common.
+// Times formats the median of the rounds' ratios for a table, or "–" if the two have no round in
+// common.
 func Times(a, b []Result, f Figure) string {
 	if v := Middle(Ratios(a, b, f)); v > 0 {
 		return fmt.Sprintf("%.2f", v)
@@ -53,7 +52,7 @@ func Times(a, b []Result, f Figure) string {
 	return "–"
 }
 
-// Ratios are those of the rounds that both have, sorted.
+// Ratios returns the ratios of the rounds that both have, sorted.
 func Ratios(a, b []Result, f Figure) (ratios []float64) {
 	for _, x := range a {
 		for _, y := range b {
@@ -75,7 +74,7 @@ func sorted(rs []Result, f Figure) []float64 {
 	return values
 }
 
-// Middle is the median of sorted values; 0 of none.
+// Middle returns the median of sorted values, or 0 without values.
 func Middle(sorted []float64) float64 {
 	n := len(sorted)
 	if n == 0 {
@@ -84,14 +83,13 @@ func Middle(sorted []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Grouped are results that have the same key, in the order in which keys first
-// came.
+// Grouped are results that have the same key, in the order of the first result of each key.
 type Grouped[K comparable] struct {
 	Key     K
 	Results []Result
 }
 
-// Group puts results of the same key together.
+// Group groups results by key.
 func Group[K comparable](results []Result, key func(Result) K) (groups []Grouped[K]) {
 	places := map[K]int{}
 	for _, r := range results {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// HoldAfter is when a sustained run opens the transaction that it holds, if requested.
+// HoldAfter is when a sustained run opens the transaction to hold, if requested.
 const HoldAfter = 10 * time.Second
 
-// Sustained observes a queue under load for a long time, and reports a result
-// for each interval. It sends and receives nothing itself.
+// Sustained observes a queue under load for a long time, and reports a result for each interval. It
+// does not send or receive.
 type Sustained struct {
-	For, Every time.Duration // the last interval ends with the first multiple of Every that is not below For
-	Base       Result        // what all results have in common
+	For, Every time.Duration // the last interval ends with the first multiple of Every at or above For
+	Base       Result        // the fields that all results share
 
 	Sent, Received func() int64     // so far
-	Ages           func() Histogram // of what was received since the last call
-	Heap           func() float64   // of the process that sends
+	Ages           func() Histogram // of messages received since the last call
+	Heap           func() float64   // of the sending process
 	Footprint      func(context.Context) (Footprint, error)
 	// Hold opens a transaction in a separate session, after HoldAfter, and returns
 	// a function that closes it. nil: none.
@@ -28,7 +28,7 @@ type Sustained struct {
 	Report func(Result)
 }
 
-// Run watches until the time is over, a side fails or ctx ends.
+// Run observes until the time is over, a side fails or ctx ends.
 func (s Sustained) Run(ctx context.Context) (err error) {
 	before, err := s.Footprint(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s Sustained) Run(ctx context.Context) (err error) {
 		r.since(before)
 		s.Report(r)
 		last, lastSent, lastReceived, before = now, sent, received, r.Footprint
-		// Between two intervals, so that each is wholly with it or without.
+		// Between two intervals, so that each interval is entirely with or without it.
 		if s.Hold != nil && !held && now.Sub(start) > HoldAfter-s.Every/2 {
 			if release, err = s.Hold(ctx); err != nil {
 				return fmt.Errorf("opening the transaction that is held: %w", err)
@@ -78,7 +78,7 @@ func (s Sustained) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// since makes figures of an interval from the server's counters at its ends.
+// since computes figures of an interval from the server's counters at its ends.
 func (r *Result) since(before Footprint) {
 	if r.WAL > before.WAL && r.N > 0 {
 		r.WALPerMsg = float64(r.WAL-before.WAL) / float64(r.N)
@@ -109,7 +109,7 @@ func KeepBacklog(ctx context.Context, room func() bool, send func(due time.Time)
 	}
 }
 
-// Heap is what this process has allocated and not yet collected, in bytes.
+// Heap returns the bytes that this process has allocated and not yet collected.
 func Heap() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// A sustained run is printed line by line, and summed up at its end.
+// A sustained run is printed line by line, with a summary at its end.
 
 const mib = 1 << 20
 
-// SustainedHead are the heads of SustainedLine's columns. WAL bytes are a message,
-// HOT is the part of updated rows that touched no index; both of the interval.
+// SustainedHead are the headings of SustainedLine's columns. WAL bytes are per message, HOT is the
+// fraction of updated rows that changed no index. Both are of the interval.
 var SustainedHead = fmt.Sprintf("%6s %4s %8s %8s %9s %9s %8s %9s %9s %9s %9s %7s %5s %8s",
 	"time", "held", "sent/s", "read/s", "p50 ms", "p99 ms", "backlog", "table MiB", "index MiB", "log MiB", "dead rows", "WAL B", "HOT", "heap MiB")
 
-// SustainedLine is one interval.
+// SustainedLine formats one interval.
 func SustainedLine(r Result) string {
 	held := ""
 	if r.Held {
 		held = "held"
 	}
-	wal, hot := "-", "-" // not known
+	wal, hot := "-", "-" // unknown
 	if r.WAL > 0 {
 		wal = fmt.Sprintf("%.0f", r.WALPerMsg)
 	}
@@ -35,22 +35,22 @@ func SustainedLine(r Result) string {
 		wal, hot, r.HeapBytes/mib)
 }
 
-// Summary is a sustained run in a line. Rates are messages received a second.
+// Summary is a sustained run in one line. Rates are messages received per second.
 type Summary struct {
 	Seconds     float64
-	First, Last float64 // the mean of the first fifth of the intervals, and of the last
-	// BeforeHeld is the mean of all intervals before the snapshot was opened; 0
-	// without one. The first 20 % of a run that is longer than 50 s are partly after it.
+	First, Last float64 // the means of the first and of the last 20 % of the intervals
+	// BeforeHeld is the mean of all intervals before the snapshot was opened, or 0 without a
+	// snapshot. In a run longer than 50 s the first 20 % are partly after it.
 	BeforeHeld        float64
-	Window            time.Duration // of the two that follow
-	FirstP99, LastP99 float64       // ms, of all messages received in the first Window, and in the last
+	Window            time.Duration // of the two fields below
+	FirstP99, LastP99 float64       // ms, of all messages received in the first Window and in the last
 	P50               float64       // ms, of all
-	Largest           int64         // bytes of tables and indexes, and of SQLite's log
+	Largest           int64         // bytes of tables and indexes, including SQLite's log
 	WALPerMsg         float64
 	HotShare          float64
 }
 
-// Summarise sums up the intervals of one run, in their order.
+// Summarise summarizes the intervals of one run, in order.
 func Summarise(intervals []Result) (s Summary) {
 	if len(intervals) == 0 {
 		return s
@@ -86,12 +86,12 @@ func Summarise(intervals []Result) (s Summary) {
 	}
 	s.FirstP99, s.LastP99, s.P50 = first.Quantile(0.99)/1e3, last.Quantile(0.99)/1e3, all.Quantile(0.5)/1e3
 	s.WALPerMsg = ratio(wal, received)
-	end := intervals[len(intervals)-1] // its counters are those of the run, whose tables are its own
+	end := intervals[len(intervals)-1] // its counters are those of the run, because the run has its own tables
 	s.HotShare = ratio(float64(end.HotUpdates), float64(end.Updates))
 	return s
 }
 
-// WriteSummary writes it for a terminal.
+// WriteSummary writes a summary for a terminal.
 func WriteSummary(w io.Writer, s Summary) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%.0f s: last fifth / first fifth %.2f (%.0f / %.0f received a second)", s.Seconds, ratio(s.Last, s.First), s.Last, s.First)
@@ -106,7 +106,7 @@ func WriteSummary(w io.Writer, s Summary) error {
 	return err
 }
 
-// SummaryTable has a row for each run.
+// SummaryTable returns a table with a row for each run.
 func SummaryTable(title string, names []string, of []Summary) Table {
 	t := Table{Title: title, Head: []string{
 		"run", "seconds", "first fifth /s", "last fifth /s", "last / first", "p50 ms", "p99 ms, first and last minute", "largest MiB", "WAL B/message", "HOT",
@@ -131,7 +131,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// thousands is a rate to three figures, with a comma.
+// thousands formats a rate with three significant figures and a comma.
 func thousands(v float64) string {
 	if v < 1000 {
 		return Short(v)

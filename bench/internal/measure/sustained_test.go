@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quietQueue receives 10 messages a second, each after 2 ms, and writes 1000 bytes of
-// log for each; nine of ten updates are HOT.
+// quietQueue receives 10 messages per second, each after 2 ms, and writes 1000 bytes of log for
+// each; nine of ten updates are HOT.
 func quietQueue(start time.Time) Sustained {
 	received := func() int64 { return int64(10 * time.Since(start).Seconds()) }
 	reported := int64(0)
@@ -93,8 +93,8 @@ func TestTheBacklogIsKept(t *testing.T) {
 	})
 }
 
-// A run of 150 s that falls from 100 to 50 a second while a snapshot is held from
-// 10 s on, and whose messages grow old in the last minute.
+// A run of 150 s that falls from 100 to 50 per second while a snapshot is held from 10 s on, and
+// whose messages take longer in the last minute.
 func TestASummaryComparesTheEndsOfARun(t *testing.T) {
 	var intervals []Result
 	for i := range 15 {

@@ -32,7 +32,7 @@ func WriteTables(w io.Writer, tables ...Table) error {
 	return nil
 }
 
-// Markdown is the table without its title.
+// Markdown formats the table without its title.
 func (t Table) Markdown() string {
 	var b strings.Builder
 	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }

@@ -9,16 +9,15 @@ import (
 	"path/filepath"
 )
 
-// Connections is how many connections each system may have to PostgreSQL: more
-// than any of them needs.
+// Connections is the connection limit of each system on PostgreSQL, which is more than any system
+// needs.
 const Connections = 20
 
-// Probe marks the statements of the measurement itself, which are no part of
-// the statements of a system.
+// Probe marks the statements of the measurement itself, which are excluded from those of a system.
 const Probe = "peers_probe"
 
-// SQLiteDSN names the file that a queue is in, opened as chanq's embedded
-// package opens it: a commit is on disk when it returns.
+// SQLiteDSN returns the DSN of a queue's file, with the settings of chanq's embedded package: a
+// commit is on disk when it returns.
 func SQLiteDSN(dir string) string {
 	settings := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-65536)", "temp_store(MEMORY)",
@@ -27,10 +26,10 @@ func SQLiteDSN(dir string) string {
 	return (&url.URL{Scheme: "file", Opaque: file, RawQuery: settings.Encode()}).String()
 }
 
-// SQLiteFile is where a queue is.
+// SQLiteFile returns the path of a queue's file.
 func SQLiteFile(dir string) string { return filepath.Join(dir, "queue.db") }
 
-// CheckSQLite refuses a database that does not write through to the disk.
+// CheckSQLite refuses a database that does not write through to disk.
 func CheckSQLite(ctx context.Context, db *sql.DB) error {
 	var mode string
 	var synchronous int
@@ -43,8 +42,8 @@ func CheckSQLite(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// LeftPostgres counts the rows of the given tables, and the bytes of all of the
-// database that are neither PostgreSQL's nor the driver's.
+// LeftPostgres counts the rows of the given tables, and the bytes of the database except those of
+// PostgreSQL and the driver.
 func LeftPostgres(ctx context.Context, db *sql.DB, tables ...string) (Left, error) {
 	return left(ctx, db, `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint AS `+Probe+`
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

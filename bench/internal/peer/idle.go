@@ -34,7 +34,7 @@ func asleep(ctx context.Context, q Queue, stop <-chan struct{}, tell func(Progre
 	receiving, end := context.WithCancel(ctx)
 	defer end()
 	failed := make(chan error, 1)
-	go func() { failed <- receiver.Wait(receiving) }() // which does not end by itself, unless it fails
+	go func() { failed <- receiver.Wait(receiving) }() // it does not end on its own, unless it fails
 	tellNow()
 	tick := time.NewTicker(tellIdleEvery)
 	defer tick.Stop()
@@ -56,11 +56,11 @@ func asleep(ctx context.Context, q Queue, stop <-chan struct{}, tell func(Progre
 	return errors.Join(err, receiver.Close(bound))
 }
 
-// tellIdleEvery is long, so that the reports do not keep a process awake.
+// tellIdleEvery is long, so that reports do not keep a process awake.
 const tellIdleEvery = 200 * time.Millisecond
 
-// nap sends single messages in gaps to receivers of other processes, or nothing for as
-// long; messages carry in N when they were sent. It returns when they should be received.
+// nap sends single messages with gaps to receivers of other processes, or nothing for that time. N
+// of a message is the time of its send. It returns when all should have been received.
 func nap(ctx context.Context, q Queue, job Job) (o Outcome, err error) {
 	if job.Gap == (measure.Gap{}) {
 		o.Cost, err = measure.Of(q.Statements, func() error { return measure.Sleep(ctx, job.For) })
@@ -86,6 +86,6 @@ func nap(ctx context.Context, q Queue, job Job) (o Outcome, err error) {
 	return o, errors.Join(err, sender.Close(ctx))
 }
 
-// settleFor is more than any system here takes from a message to the next look, and to
-// note that it was handled.
+// settleFor is longer than any system takes from a message to its next poll and to recording that
+// it was handled.
 const settleFor = 2 * time.Second

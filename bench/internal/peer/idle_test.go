@@ -30,7 +30,7 @@ func TestAReceiverIsIdleWhileAnotherProcessPauses(t *testing.T) {
 		require.InDelta(t, 3000, o.P50, 1)
 		close(stop)
 		require.NoError(t, <-reported)
-		require.EqualValues(t, o.Sent, last.Received, "each, and told before the end of the nap")
+		require.EqualValues(t, o.Sent, last.Received, "each message, and reported before the end of the nap")
 		require.InEpsilon(t, 3000, all.Quantile(0.5), 0.06)
 		require.Zero(t, q.open.Load())
 		rest, err := run(t.Context(), q, Job{Phase: Nap, For: 10 * time.Second})

@@ -14,9 +14,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// The phases of a measurement. Enqueue, then Drain share a store; Pipeline,
-// Latency and Sustained have one each, and so have Sleep and the Naps that it goes on
-// during. Setup comes first on every store.
+// The phases of a measurement. Enqueue and then Drain share a store. Pipeline, Latency and
+// Sustained have their own, and so has Sleep with its concurrent Naps. Setup comes first on every
+// store.
 const (
 	Setup     = "setup"
 	Enqueue   = "enqueue"
@@ -24,48 +24,48 @@ const (
 	Pipeline  = "pipeline"
 	Latency   = "latency"
 	Sustained = "sustained" // prints its Progress until its input ends; no Outcome
-	Sleep     = "sleep"     // so does this
+	Sleep     = "sleep"     // also without Outcome
 	Nap       = "nap"
 )
 
-// Job is what one process measures. It comes as JSON on its standard input, so
-// that a password in the DSN is not among its arguments.
+// Job is the measurement of one process. It arrives as JSON on standard input, so that a password
+// in the DSN is not among its arguments.
 type Job struct {
 	Engine, Strategy, Phase string
-	DSN                     string // of the PostgreSQL database, which holds nothing else
-	Dir                     string // for the other engines' files, which holds nothing else
+	DSN                     string // of the PostgreSQL database, which contains nothing else
+	Dir                     string // for the files of other engines, which contains nothing else
 	N, Body                 int
-	Rate                    float64 // of the latency phase, messages a second; of Sustained, 0: as fast as it goes
+	Rate                    float64 // of the latency phase, messages per second; of Sustained, 0: full speed
 	Warm                    int     // the latency phase's first messages, which are not measured
-	Backlog                 int     // of Sustained without a rate: sent and not yet received
+	Backlog                 int     // of Sustained without a rate: messages sent and not yet received
 
-	// Of a Nap: the gaps between messages, none: nothing is sent, and how long.
+	// For a Nap: the gaps between messages (none: nothing is sent), and the duration.
 	Gap measure.Gap
 	For time.Duration
 }
 
-// Outcome is the answer, as JSON on the standard output.
+// Outcome is the result, as JSON on standard output.
 type Outcome struct {
 	measure.Cost
 	FirstDelivery float64 // seconds from the beginning of the phase
-	WAL           int64   // bytes that PostgreSQL wrote to its log; filled in by the program that gave the job
+	WAL           int64   // bytes that PostgreSQL wrote to its log; set by the program that started the job
 	Redelivered   int64
 	Left          Left
 	Version       string // of the system's module
 	// Of the latency phase, in microseconds.
 	P50, P99, P999, Max float64
-	Saturated           bool // it could not send at the rate
-	// Of a Nap, whose P50 is that of sending.
+	Saturated           bool // the rate was not reached
+	// For a Nap, whose P50 is the time of a send.
 	Sent int
 }
 
-// System makes a Queue of the module that implements it.
+// System creates a Queue of the module that implements it.
 type System struct {
-	Module string // its path, for the version; chanq's is that of this program
+	Module string // its path, for the version; for chanq the version of this program
 	Open   func(context.Context, Job) (Queue, error)
 }
 
-// Main runs the job that it is given, on one of the systems of this program by
+// Main runs the job of its standard input on one of the systems of this program, by
 // engine/strategy, and ends the process.
 func Main(systems map[string]System) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -124,7 +124,7 @@ func serveSustained(ctx context.Context, queue Queue, job Job, version string, i
 	return sustained(ctx, queue, job, stop, tell)
 }
 
-// version is what the binary was linked with.
+// version returns the version that is linked into the binary.
 func version(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,13 +11,12 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// sending is how many sends may be in progress at once; a system that needs more
-// is past its saturation.
+// sending is the most sends in progress at once. A system that needs more is beyond saturation.
 const sending = 256
 
-// latency sends one message at a time at a fixed rate. Each message's time runs
-// from when it was due to be sent, whatever its sender was busy with then, to
-// its handler: a stall is felt by all that it delays.
+// latency sends one message at a time at a fixed rate. Each message's time runs from when it was
+// due to be sent, even if its sender was busy then, to its handler: a stall counts for every
+// message that it delays.
 func latency(ctx context.Context, q Queue, job Job, ms []Message) (o Outcome, err error) {
 	sender, err := q.Sender(ctx)
 	if err != nil {
@@ -36,7 +35,7 @@ func latency(ctx context.Context, q Queue, job Job, ms []Message) (o Outcome, er
 		group.SetLimit(sending)
 		err := measure.AtRate(ctx, job.Rate, len(ms), func(i int, at time.Time) error {
 			due[i] = at
-			group.Go(func() error { return sender.Send(ctx, ms[i]) }) // waits for one of those in progress
+			group.Go(func() error { return sender.Send(ctx, ms[i]) }) // waits for one of the sends in progress
 			late = time.Since(at)
 			return nil
 		})

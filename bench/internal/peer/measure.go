@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// run does the job's phase on the queue.
+// run runs the job's phase on the queue.
 func run(ctx context.Context, q Queue, job Job) (Outcome, error) {
 	switch job.Phase {
 	case Setup:
@@ -36,8 +36,8 @@ func run(ctx context.Context, q Queue, job Job) (Outcome, error) {
 	}
 }
 
-// messages makes n messages whose JSON is size bytes long each; bodies do not
-// compress, and are the same in every process.
+// messages returns n messages whose JSON is size bytes long. Bodies are incompressible, and the
+// same in every process.
 func messages(n, size int) ([]Message, error) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	random := rand.NewChaCha8([32]byte{})
@@ -102,7 +102,7 @@ func pipeline(ctx context.Context, q Queue, ms []Message) (o Outcome, err error)
 	return o, finish(ctx, q, &o, t, sender, receiver, err)
 }
 
-// finish closes both sides and checks that what was waited for did happen.
+// finish closes both sides and checks that all awaited messages arrived.
 func finish(ctx context.Context, q Queue, o *Outcome, t *tally, s Sender, r Receiver, err error) error {
 	if err == nil {
 		o.FirstDelivery, o.Redelivered = t.first().Seconds(), t.again.Load()

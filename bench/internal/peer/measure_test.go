@@ -27,7 +27,7 @@ type channelQueue struct {
 	asked      int64
 	onDeliver  func(Message, func(Message))
 	onSend     func(Message) error
-	open       atomic.Int64 // senders and receivers that were not closed
+	open       atomic.Int64 // senders and receivers that are not closed
 	closed     chan struct{}
 	received   sync.WaitGroup
 	settledAll chan struct{}
@@ -195,8 +195,7 @@ func TestARedeliveryIsCountedAndNoError(t *testing.T) {
 	assert.EqualValues(t, 3, o.Redelivered)
 }
 
-// A stall of one second must be felt by the hundred messages that were due in
-// it, not by one.
+// A stall of one second must count for the hundred messages that were due in it, not for one.
 func TestLatencyRunsFromWhenAMessageWasDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()

@@ -14,25 +14,25 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// Progress is the progress of a sustained phase. It is printed often; the first one means
-// that the phase has begun.
+// Progress is the progress of a sustained phase. It is printed often. The first output means that
+// the phase has begun.
 type Progress struct {
 	Sent, Received int64             // so far
-	Ages           measure.Histogram // of what was received since the last, from send to delivery
+	Ages           measure.Histogram // of messages received since the last report, from send to delivery
 	Heap           float64           // bytes
-	Slowest        time.Duration     // of those, of a phase that sleeps
-	Version        string            // of the system's module, in the first
+	Slowest        time.Duration     // of these, in a phase with idle receivers
+	Version        string            // of the system's module, in the first report
 }
 
 const (
-	// tellEvery is short compared with the time that a backlog lasts.
+	// tellEvery is short compared with the time for which a backlog lasts.
 	tellEvery = 20 * time.Millisecond
-	// sendRows are passed to SendAll at once, unless the sender has another number.
+	// sendRows is the number of messages per SendAll, unless the sender has another number.
 	sendRows = 500
 )
 
-// sustained sends and receives at once until stop is closed: at a rate, or as fast
-// as it goes with the backlog kept. Messages carry in N when they were to be sent.
+// sustained sends and receives until stop is closed: at a rate, or at full speed with a constant
+// backlog. N of a message is the time when it was to be sent.
 func sustained(ctx context.Context, q Queue, job Job, stop <-chan struct{}, tell func(Progress)) error {
 	body := bodyBeside(job.Body)
 	sender, err := q.Sender(ctx)
@@ -70,7 +70,7 @@ func sustained(ctx context.Context, q Queue, job Job, stop <-chan struct{}, tell
 		}
 		sides <- send(sending, sender, job, body, room, func(n int) { sent.Add(int64(n)) })
 	}()
-	go func() { sides <- receiver.Wait(sending) }() // which does not end by itself, unless it fails
+	go func() { sides <- receiver.Wait(sending) }() // it does not end on its own, unless it fails
 	tell(now())
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -94,7 +94,7 @@ func sustained(ctx context.Context, q Queue, job Job, stop <-chan struct{}, tell
 	return errors.Join(err, sender.Close(bound), receiver.Close(bound))
 }
 
-// bodyBeside makes messages as long as they are to be that have a time in N.
+// bodyBeside makes messages with a time in N as long as required.
 func bodyBeside(size int) string {
 	return strings.Repeat("x", max(size-len(`{"n":1700000000000000000,"body":""}`), 0))
 }
@@ -130,7 +130,7 @@ func rowsOf(sender Sender) int {
 	return sendRows
 }
 
-// sendAtRate sends one message at a time, whatever becomes of those before.
+// sendAtRate sends one message at a time, independent of earlier messages.
 func sendAtRate(ctx context.Context, sender Sender, job Job, body string, _ func(n int) bool, sent func(n int)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(sending)
@@ -140,7 +140,7 @@ func sendAtRate(ctx context.Context, sender Sender, job Job, body string, _ func
 			sent(1)
 			return hand.Hand(ctx, m)
 		}
-		group.Go(func() error { // waits for one of those in progress
+		group.Go(func() error { // waits for one of the sends in progress
 			err := sender.Send(ctx, m)
 			if err == nil {
 				sent(1)

@@ -32,7 +32,7 @@ func TestASustainedPhaseKeepsItsBacklogUntilItIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newChannelQueue()
 		q.onDeliver = func(m Message, deliver func(Message)) {
-			if text, err := json.Marshal(m); err != nil || len(text) != 99 { // in the year 2000 a digit less
+			if text, err := json.Marshal(m); err != nil || len(text) != 99 { // in the year 2000 there is one digit less
 				t.Errorf("%d bytes, %v", len(text), err)
 			}
 			time.Sleep(time.Millisecond)

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// tally notes which messages were delivered, and when. Its deliver is the whole
-// of every handler.
+// tally records which messages were delivered, and when. Its deliver is the entire handler.
 type tally struct {
 	start time.Time
 	at    []atomic.Int64 // nanoseconds after start, from 1; by message; 0: not yet
 	again atomic.Int64   // deliveries after the first
-	alien atomic.Int64   // deliveries of what was never sent
+	alien atomic.Int64   // deliveries of messages that were never sent
 }
 
 func newTally(n int) *tally { return &tally{at: make([]atomic.Int64, n)} }
@@ -28,7 +27,7 @@ func (t *tally) deliver(m Message) {
 	}
 }
 
-// first is when the first message was delivered, after the beginning.
+// first returns when the first message was delivered, after the beginning.
 func (t *tally) first() time.Duration {
 	var least int64
 	for i := range t.at {
@@ -39,7 +38,7 @@ func (t *tally) first() time.Duration {
 	return time.Duration(least)
 }
 
-// check reports whether each message was delivered.
+// check returns an error if a message was not delivered, or one was delivered that was never sent.
 func (t *tally) check() error {
 	missing := 0
 	for i := range t.at {

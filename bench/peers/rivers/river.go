@@ -1,7 +1,6 @@
-// Package rivers drives River through any of its drivers. River's drivers are
-// published for different versions of River, which one program cannot link
-// together: this package is built with the version that its program's module
-// requires, v0.25.0 or later.
+// Package rivers drives River through any of its drivers. River's drivers are published for
+// different versions of River, which one program cannot link together. This package is built with
+// the version that its program's module requires, v0.25.0 or later.
 package rivers
 
 import (
@@ -19,19 +18,17 @@ import (
 	"github.com/chanq/chanq/bench/internal/peer"
 )
 
-// Settings are River's, as far as they matter here. The zero value of each
-// duration is River's default.
+// Settings are the relevant settings of River. The zero value of each duration is River's default.
 type Settings struct {
 	Workers                          int
 	FetchCooldown, FetchPollInterval time.Duration
 }
 
-// The settings that are measured.
+// The measured settings.
 var (
-	// Tuned is near what River's own benchmark uses.
+	// Tuned is similar to River's own benchmark.
 	Tuned = Settings{Workers: 1000, FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}
-	// Default is the example of River's documentation; a client must choose its
-	// MaxWorkers.
+	// Default is the example in River's documentation. A client must set MaxWorkers.
 	Default = Settings{Workers: 100}
 )
 
@@ -42,10 +39,9 @@ const insertRows = 5000
 type Queue[TTx any] struct {
 	Driver   riverdriver.Driver[TTx]
 	Settings Settings
-	// InsertAll inserts jobs; nil is Client.InsertMany. One statement has up to
-	// 5,000.
+	// InsertAll inserts jobs; nil means Client.InsertMany. One statement has up to 5,000 jobs.
 	InsertAll func(context.Context, *river.Client[TTx], []river.InsertManyParams) error
-	// LeftJobs counts what is in the table river_job.
+	// LeftJobs counts the rows and bytes of the table river_job.
 	LeftJobs func(context.Context) (peer.Left, error)
 	Counter  *measure.Counter // nil if the server counts
 	CloseAll func() error
@@ -61,7 +57,7 @@ func (q *Queue[TTx]) Setup(ctx context.Context) error {
 	return err
 }
 
-// Sender is a client that only inserts.
+// Sender returns a client that only inserts.
 func (q *Queue[TTx]) Sender(context.Context) (peer.Sender, error) {
 	client, err := river.NewClient(q.Driver, &river.Config{Logger: logger()})
 	if err != nil {
@@ -70,10 +66,10 @@ func (q *Queue[TTx]) Sender(context.Context) (peer.Sender, error) {
 	return &sender[TTx]{client, q.InsertAll}, nil
 }
 
-// Left is what is in the table of jobs.
+// Left returns the contents of the job table.
 func (q *Queue[TTx]) Left(ctx context.Context) (peer.Left, error) { return q.LeftJobs(ctx) }
 
-// Statements is the number of statements that the driver has run.
+// Statements returns the number of statements that the driver has run.
 func (q *Queue[TTx]) Statements() int64 { return q.Counter.Statements() }
 
 // Close closes the database.
@@ -107,7 +103,7 @@ func (s *sender[TTx]) SendAll(ctx context.Context, ms []peer.Message) error {
 	return nil
 }
 
-// Rows is how many SendAll sends at once.
+// Rows returns how many messages SendAll sends at once.
 func (s *sender[TTx]) Rows() int { return insertRows }
 
 func (s *sender[TTx]) Send(ctx context.Context, m peer.Message) error {
@@ -135,8 +131,8 @@ func (q *Queue[TTx]) Receiver(ctx context.Context, n int, deliver func(peer.Mess
 	if err != nil {
 		return nil, err
 	}
-	// River reports a completion after it has written it. An event that finds the
-	// channel full is dropped, so all must fit. Without an end they are not counted.
+	// River reports a completion after it has written it. An event is dropped if the channel is
+	// full, so the channel must have room for all. A run without end does not count them.
 	var events <-chan *river.Event
 	cancel := func() {}
 	if n > 0 {
@@ -177,7 +173,7 @@ func (r *receiver[TTx]) Close(ctx context.Context) error {
 	return r.client.Stop(ctx)
 }
 
-// logger shows what is wrong, nothing else.
+// logger logs only problems.
 func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }

@@ -1,5 +1,5 @@
-// Package webshop has the database that tests of the web UI show: queues with messages in every state. It
-// is shared by the tests of chanqweb and those of chanqweb/browsertest, which is another module.
+// Package webshop provides the database for tests of the web UI: queues with messages in every state. The
+// tests of chanqweb share it with those of chanqweb/browsertest, which is another module.
 package webshop
 
 import (
@@ -33,10 +33,10 @@ const (
 	deaths = 60
 )
 
-// Everything permits everything.
+// Everything has all permissions.
 var Everything = chanqweb.Rights{User: "ada", Change: true, Bodies: true}
 
-// New is a shop on a database of an engine, with the queue mail.
+// New returns a shop on a database of an engine, with the queue mail.
 func New(t *testing.T, e testdb.Engine) *Shop {
 	t.Helper()
 	w := testdb.New(t, e)
@@ -126,7 +126,7 @@ func (s *Shop) Consume(q *chanq.Queue[[]byte], name string, n int) {
 	require.NoError(s.T, err)
 }
 
-// Stats are the figures of a queue.
+// Stats returns the figures of a queue.
 func (s *Shop) Stats(q *chanq.Queue[[]byte]) chanqadmin.Stats {
 	s.T.Helper()
 	stats, err := testdb.Admin(q).Stats(s.T.Context())
@@ -134,7 +134,7 @@ func (s *Shop) Stats(q *chanq.Queue[[]byte]) chanqadmin.Stats {
 	return stats
 }
 
-// Waves is a history that goes up and down.
+// Waves is a history with rising and falling values.
 type Waves struct{}
 
 func (Waves) History(_ context.Context, queue string, since time.Time, step time.Duration) (list []chanqadmin.Sample, err error) {
@@ -159,7 +159,7 @@ func (Waves) History(_ context.Context, queue string, since time.Time, step time
 // samples is a history that ends.
 type samples []chanqadmin.Sample
 
-// SamplesUntil is a history with a sample per minute, up to end.
+// SamplesUntil returns a history with a sample per minute, up to end.
 func SamplesUntil(end time.Time) chanqweb.History {
 	list := samples{}
 	for at := end.Add(-20 * time.Minute); at.Before(end); at = at.Add(time.Minute) {
@@ -177,7 +177,7 @@ func (f samples) History(_ context.Context, _ string, since time.Time, _ time.Du
 	return list, nil
 }
 
-// Evils are texts that would run, or hide something, in a page that does not escape them.
+// Evils are texts that would run scripts, or hide content, in a page that does not escape them.
 var Evils = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' autofocus onfocus=alert(1) x='`, `</pre></title></textarea><svg onload=alert(1)>`,
 	`{{.Token}}`, `javascript:alert(1)`, "\u202egnp.exe\u2066", "\x1b[31mred\x00", `{"a":"</script><b>"}`, "\xff\xfe<b>", "`${alert(1)}`", "data: x\n\nevent: y\n\n",

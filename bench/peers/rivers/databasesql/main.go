@@ -1,6 +1,5 @@
-// Command databasesql measures River v0.25.0 through database/sql, the layer
-// that chanq uses. It is the newest version whose driver for database/sql the
-// module proxy serves.
+// Command databasesql measures River v0.25.0 through database/sql, the layer that chanq uses. It is
+// the newest version whose database/sql driver the module proxy serves.
 package main
 
 import (

@@ -1,13 +1,11 @@
-// Package demo sends a folder through two queues and proves that nothing was
-// lost, doubled or changed on the way.
+// Package demo sends a folder through two queues and proves that nothing was lost, duplicated or changed.
 //
 //	folder → list ──SendTx──▶ queue files ──Pipe(sha256)──▶ queue sums ──AckTx──▶ table
 //
-// A file is listed in the transaction that sends its message, and its digest is
-// recorded in the transaction that acks the result. So the demo may be killed at
-// any moment: started again on the same database it continues, and every file is
-// still counted exactly once. At the end each digest is compared with one
-// computed from the file without any queue.
+// A file is listed in the transaction that sends its message, and its digest is recorded in the transaction
+// that acks the result. Therefore the demo may be killed at any moment. Started again on the same database it
+// continues, and every file is still counted exactly once. At the end each digest is compared with one computed
+// from the file without any queue.
 package demo
 
 import (
@@ -32,8 +30,7 @@ const (
 	sumsQueue  = "sums"
 )
 
-// ErrInterrupted: the context ended before the demo did. Run again on the same
-// database to continue.
+// ErrInterrupted: the context ended before the demo finished. Run again on the same database to continue.
 var ErrInterrupted = errors.New("interrupted")
 
 // Options of a demo. Workers, LeaseFor, Out and Progress must be set.
@@ -42,45 +39,42 @@ type Options struct {
 	Dialect sqlbatch.Dialect
 	// Schema that holds the tables. Default: the dialect's.
 	Schema string
-	// Durability is what is done about a database that may lose what it has confirmed.
+	// Durability controls how a database that may lose confirmed commits is treated.
 	Durability chanq.Durability
-	// Dir is the folder. Default: that of the demo in the database, or else what
-	// DefaultDir returns.
+	// Dir is the folder. Default: the folder of the demo in the database, otherwise the result of DefaultDir.
 	Dir        string
 	DefaultDir func() (string, error)
-	// Own are files that are not listed although they may be in Dir: the database
-	// itself, which changes all the time.
+	// Own are files that are not listed although they may be in Dir: the database itself, which changes
+	// constantly.
 	Own []string
-	// Fresh forgets the demo in the database and starts over.
+	// Fresh deletes the demo in the database and starts over.
 	Fresh bool
 	// Workers is how many files are hashed at once.
 	Workers int
-	// Prefetch is how many messages of a queue one process holds at most. The next demo waits for these after a
-	// kill. Default: 500.
+	// Prefetch is how many messages of a queue one process holds at most. After a kill the next demo waits for
+	// these. Default: 500.
 	Prefetch int
-	// LeaseFor is how long the messages of a demo that was killed stay invisible
-	// to the next.
+	// LeaseFor is how long the messages of a demo that was killed stay invisible to the next demo.
 	LeaseFor time.Duration
 	// Verbose names every skipped file and every finding instead of the first few.
 	Verbose bool
-	// Out receives a description of what the demo does and finds.
+	// Out receives a description of the demo's steps and findings.
 	Out io.Writer
 	// Progress receives the progress of the demo.
 	Progress Progress
 }
 
-// Progress shows how far a demo is. Add may be called by several goroutines.
+// Progress shows the progress of a demo. Add may be called by several goroutines.
 type Progress interface {
-	// Start begins a part of total steps, of which done were done before.
+	// Start begins a part of total steps, of which done are already done.
 	Start(what string, done, total int)
 	Add(n int)
 	End()
 }
 
-// Run runs the demo on a database, or continues the one that is in it. The
-// end of ctx drains it: nothing more is claimed, messages in processing are finished,
-// and Run returns ErrInterrupted. It returns an error if the demo could not be run;
-// differences that it found are in the Result.
+// Run runs the demo on a database, or continues the demo in it. The end of ctx drains it: nothing more is
+// claimed, messages in processing are finished, and Run returns ErrInterrupted. It returns an error if the demo
+// could not be run. Differences are in the Result.
 func Run(ctx context.Context, db *sql.DB, opt Options) (Result, error) {
 	opt.Prefetch = cmp.Or(opt.Prefetch, 500)
 	d := &demo{opt: opt, db: db, ledger: newLedger(db, opt.Dialect, opt.Schema)}
@@ -103,7 +97,7 @@ type demo struct {
 	root   *os.Root
 	result Result
 
-	resumed bool // the database had this demo
+	resumed bool // the database contained this demo
 
 	files *chanq.Queue[file]
 	sums  *chanq.Queue[sum]
@@ -117,8 +111,7 @@ type file struct {
 	Mtime int64  `json:"mtime"`
 }
 
-// sum is the body of a message in the queue sums: what became of the file whose
-// message is named.
+// sum is the body of a message in the queue sums: the result for the file whose message it names.
 type sum struct {
 	No      int      `json:"no"`
 	Message chanq.ID `json:"message"`
@@ -151,8 +144,8 @@ func (d *demo) run(ctx context.Context) error {
 	return d.verify(ctx)
 }
 
-// begin finds or makes the demo's record in the database. Nothing is written
-// before the folder is known to be there and the queues are known to be free.
+// begin finds or creates the demo's record in the database. It writes nothing before it knows that the folder
+// exists and the queues are free.
 func (d *demo) begin(ctx context.Context) error {
 	found, err := d.ledger.state(ctx)
 	if err != nil {
@@ -189,7 +182,7 @@ func (d *demo) begin(ctx context.Context) error {
 	default:
 		d.resumed = true
 	}
-	// It is read again, since another process may also have begun.
+	// It is read again, because another process may also have begun.
 	if d.state, err = d.ledger.stateIn(ctx, d.db); err != nil {
 		return fmt.Errorf("read the demo's record: %w", err)
 	}
@@ -199,8 +192,7 @@ func (d *demo) begin(ctx context.Context) error {
 	return nil
 }
 
-// Folder is the absolute path of a folder without symbolic links, so that a
-// folder has one name however it is given.
+// Folder returns the absolute path of a folder without symbolic links, so that each folder has one name.
 func Folder(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -219,9 +211,8 @@ func Folder(dir string) (string, error) {
 	return abs, nil
 }
 
-// startOver empties the record, in one transaction, and then the queues. If it
-// is killed in between, the messages that remain are of files that the record
-// does not have: their results are acked and count nowhere.
+// startOver empties the record, in one transaction, and then the queues. If it is killed in between, the
+// messages that remain are of files that the record does not contain: their results are acked and not counted.
 func (d *demo) startOver(ctx context.Context, dir string) error {
 	if err := d.ledger.reset(ctx, dir); err != nil {
 		return err
@@ -229,7 +220,7 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 	for _, name := range []string{filesQueue, sumsQueue} {
 		q, err := chanqadmin.Open(ctx, d.db, name, d.config())
 		if errors.Is(err, chanq.ErrNoSchema) {
-			continue // killed before it was made
+			continue // killed before it was created
 		} else if err != nil {
 			return err
 		}
@@ -242,8 +233,8 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 	return nil
 }
 
-// config lets a message be claimed very often, because each kill of the demo is
-// an attempt of all that it held.
+// config allows many claims of a message, because each kill of the demo is an attempt of all messages that it
+// held.
 func (d *demo) config() chanq.Config {
 	return chanq.Config{Dialect: chanq.Dialect(d.opt.Dialect.Name()), Schema: d.opt.Schema, Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}, Durability: d.opt.Durability}
 }
@@ -261,9 +252,8 @@ func (d *demo) openQueues(ctx context.Context) (err error) {
 	return err
 }
 
-// empty reports whether no message is on its way. The order of the questions matters: a
-// file moves from the first queue to the second in one transaction, so it
-// cannot be missed in both.
+// empty reports whether no message is left in the queues. The order of the checks matters: a file moves from
+// the first queue to the second in one transaction, so it cannot be missed in both.
 func (d *demo) empty(ctx context.Context) (bool, error) {
 	if empty, err := d.files.Empty(ctx); !empty || err != nil {
 		return false, err

@@ -47,13 +47,13 @@ func TestFreshStartsOver(t *testing.T) {
 	f := newFixture(t, 20)
 	f.run(t)
 	f.write(t, "another", "content")
-	require.Equal(t, 20, f.run(t).Verified, "a file made after the list is no part of it")
+	require.Equal(t, 20, f.run(t).Verified, "a file created after the listing is not in it")
 	f.opt.Fresh = true
 	require.Equal(t, 21, f.run(t).Verified)
 }
 
-// A result of the demo before the fresh one is left over if that is killed
-// between the ledger and the queues.
+// A result of the previous demo is left over if the fresh demo is killed between the ledger and the
+// queues.
 func TestFreshRunIgnoresLeftOverMessages(t *testing.T) {
 	f := newFixture(t, 20)
 	f.run(t)
@@ -79,7 +79,7 @@ func TestUnreadableFilesAreSkippedWithTheReason(t *testing.T) {
 		f.write(t, "latin-\xe9", "named as another century did")
 		skipped++
 	}
-	if os.Geteuid() != 0 { // root may read every file
+	if os.Geteuid() != 0 { // root can read every file
 		f.write(t, "shut", "secret")
 		require.NoError(t, os.Chmod(filepath.Join(f.dir, "shut"), 0))
 		skipped++
@@ -119,7 +119,7 @@ func TestFileThatChangesIsNoDifference(t *testing.T) {
 	require.Contains(t, f.said.String(), `changed since it was listed, not compared: "file-000002": no such file`)
 }
 
-// The verification is worth what it finds.
+// The verification must find differences.
 func TestDifferencesAreFoundAndReported(t *testing.T) {
 	f := newFixture(t, 30)
 	f.run(t)
@@ -172,7 +172,7 @@ func TestAnInterruptedDemoContinues(t *testing.T) {
 	require.Contains(t, f.said.String(), fmt.Sprintf("going on: %d of %d files are done", done, files))
 }
 
-// Two processes may run one demo: each file is listed, hashed and counted once.
+// Two processes can run one demo: each file is listed, hashed and counted once.
 func TestTwoDemosShareTheWork(t *testing.T) {
 	files := testdb.Of(300, 1000)
 	f := newFixture(t, files)
@@ -209,7 +209,7 @@ func TestAnotherFolderIsRefused(t *testing.T) {
 	_, err := demo.Run(t.Context(), f.db, f.opt)
 	require.ErrorContains(t, err, "the database has a demo of "+f.dir)
 	f.opt.Dir = ""
-	require.Equal(t, 1, f.run(t).Verified, "without a folder it is that of the database")
+	require.Equal(t, 1, f.run(t).Verified, "without a folder the demo uses that of the database")
 }
 
 // fixture is a folder and a database.
@@ -262,7 +262,7 @@ func (f *fixture) number(t *testing.T, query string) (n int) {
 	return n
 }
 
-// meter calls then once, after so many steps of the second part: the hashing.
+// meter calls then once, after a number of steps of the second part, the hashing.
 type meter struct {
 	mu       sync.Mutex
 	what     string

@@ -13,9 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// ledger is the demo's own record in the database of the queues: the
-// business rows of this application. Its statements are plain SQL; ledger_sql.go
-// has what differs between engines.
+// ledger is the demo's own record in the database of the queues: the business rows of this
+// application. Its statements are plain SQL. ledger_sql.go has the differences between engines.
 type ledger struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
@@ -29,13 +28,13 @@ type state struct {
 	listed bool
 }
 
-// row is a file as the ledger has it.
+// row is a file in the ledger.
 type row struct {
 	file
 	skipped string // why it was not sent
 	message chanq.ID
-	digest  []byte // of the worker; nil without a result, empty with a problem
-	problem string // what kept the worker from hashing it
+	digest  []byte // from the worker; nil without a result, empty with a problem
+	problem string // the reason why the worker could not hash it
 	counted int    // results that were recorded
 }
 
@@ -43,7 +42,7 @@ func newLedger(db *sql.DB, d sqlbatch.Dialect, schema string) *ledger {
 	return &ledger{db: db, dialect: d, texts: newTexts(d, schema)}
 }
 
-// state is nil in a database without a demo.
+// state returns nil for a database without a demo.
 func (l *ledger) state(ctx context.Context) (*state, error) {
 	s, err := l.stateIn(ctx, l.db)
 	if errors.Is(err, sql.ErrNoRows) || err != nil && l.dialect.Classify(err) == sqlbatch.NoSchema {
@@ -64,8 +63,7 @@ func (l *ledger) stateIn(ctx context.Context, q querier) (s state, err error) {
 	return s, err
 }
 
-// refuseForeignQueues protects queues of the demo's names that are not the
-// demo's.
+// refuseForeignQueues protects queues with the demo's names that do not belong to the demo.
 func (l *ledger) refuseForeignQueues(ctx context.Context) error {
 	var name string
 	err := l.db.QueryRowContext(ctx, l.texts.foreign, filesQueue, sumsQueue).Scan(&name)
@@ -101,11 +99,11 @@ func (l *ledger) reset(ctx context.Context, dir string) error {
 	})
 }
 
-// errOvertaken: another process has listed files meanwhile.
+// errOvertaken: another process has listed files in the meantime.
 var errOvertaken = errors.New("another demo is listing the same folder in this database")
 
-// number takes n numbers for files, in the transaction that lists them, or all
-// that is left with listed. Two processes cannot take the same.
+// number reserves n numbers for files, in the transaction that lists them, or closes the list with
+// listed. Two processes cannot reserve the same numbers.
 func (l *ledger) number(ctx context.Context, tx *sql.Tx, next, n int) error {
 	return l.one(ctx, tx, l.texts.number, next+n, next)
 }
@@ -128,11 +126,11 @@ func (l *ledger) one(ctx context.Context, tx *sql.Tx, text string, args ...any) 
 	return err
 }
 
-// insertRows is how many files one INSERT takes: six parameters each, well
-// below SQL Server's limit of 2,100.
+// insertRows is the most files per INSERT: six parameters each, well below SQL Server's limit of
+// 2,100.
 const insertRows = 100
 
-// list records files, numbered already, with the messages that were sent for them.
+// list records files, which are already numbered, with the messages that were sent for them.
 func (l *ledger) list(ctx context.Context, tx *sql.Tx, entries []entry, messages []chanq.ID) error {
 	for len(entries) > 0 {
 		n := min(len(entries), insertRows)
@@ -149,12 +147,12 @@ func (l *ledger) list(ctx context.Context, tx *sql.Tx, entries []entry, messages
 	return nil
 }
 
-// record counts a result. It reports false for one whose file and message the
-// ledger does not have: of a demo that was started over.
+// record counts a result. It returns false for a result whose file and message are not in the
+// ledger, because the demo was started over.
 func (l *ledger) record(ctx context.Context, tx *sql.Tx, s sum) (bool, error) {
 	digest := s.Digest
 	if digest == nil {
-		digest = []byte{} // drivers differ about a nil one
+		digest = []byte{} // drivers treat a nil digest differently
 	}
 	res, err := tx.ExecContext(ctx, l.texts.record, digest, s.Problem, s.No, s.Message[:])
 	if err != nil {
@@ -164,7 +162,7 @@ func (l *ledger) record(ctx context.Context, tx *sql.Tx, s sum) (bool, error) {
 	return n == 1, err
 }
 
-// counts are the files to be hashed so far, and those of them that are done.
+// counts returns the number of files to be hashed so far, and those of them that are done.
 func (l *ledger) counts(ctx context.Context) (files, done int, err error) {
 	if err = l.db.QueryRowContext(ctx, l.texts.done).Scan(&done); err == nil {
 		err = l.db.QueryRowContext(ctx, l.texts.sent).Scan(&files)
@@ -175,8 +173,8 @@ func (l *ledger) counts(ctx context.Context) (files, done int, err error) {
 	return files, done, err
 }
 
-// all yields the rows in the order of the list; the second value is an error
-// that ends them.
+// all yields the rows in the order of the list; the second value is an error that ends the
+// sequence.
 func (l *ledger) all(ctx context.Context) iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		rows, err := l.db.QueryContext(ctx, l.texts.all)
@@ -203,11 +201,10 @@ func (l *ledger) all(ctx context.Context) iter.Seq2[row, error] {
 	}
 }
 
-// transact runs f in a transaction and repeats it, with pauses, while the
-// database reports that the next try may succeed. ctx does not end it once it has
-// begun: work in progress is finished, and the outcome of a commit is determined. f
-// must find out whether an earlier try whose commit was not confirmed was
-// applied after all.
+// transact runs f in a transaction and repeats it, with pauses, while the database reports that the
+// next attempt may succeed. Once it has begun, ctx does not end it: work in progress is finished,
+// and the outcome of a commit is determined. f must detect whether an earlier attempt with an
+// unconfirmed commit was applied after all.
 func (l *ledger) transact(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
 	const tries, timeout = 6, 30 * time.Second
 	for i := 0; ; i++ {
@@ -221,7 +218,7 @@ func (l *ledger) transact(ctx context.Context, what string, f func(context.Conte
 		switch l.dialect.Classify(err) {
 		case sqlbatch.RolledBack, sqlbatch.Refused:
 			again = i < tries && ctx.Err() == nil
-		case sqlbatch.Unknown: // also when ctx has ended: what has been committed may be what ended it
+		case sqlbatch.Unknown: // even if ctx has ended: the commit may have caused that
 			again = i < tries
 		}
 		if !again || errors.Is(err, errOvertaken) {

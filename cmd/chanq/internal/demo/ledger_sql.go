@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// texts are the ledger's statements. Their parameters are @p1, @p2 … as SQL
-// Server has them; PostgreSQL has $1, $2 …, SQLite ?1, ?2 …
+// texts are the ledger's statements. Their parameters are @p1, @p2 … as in SQL Server. PostgreSQL
+// has $1, $2 …, SQLite ?1, ?2 …
 type texts struct {
 	create                                                                              []string
 	state, foreign, begin, forget, reset, number, listed, into, record, sent, done, all string
@@ -25,7 +25,7 @@ var common = texts{
 	begin:   `INSERT INTO {run} (id, dir, next_file, listed) SELECT 1, @p1, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM {run} AS r WHERE r.id = 1);`,
 	forget:  `DELETE FROM {files};`,
 	reset:   `UPDATE {run} SET dir = @p1, next_file = 0, listed = 0 WHERE id = 1;`,
-	// number and listed change a row only if no other process was faster.
+	// number and listed change a row only if no other process has done so first.
 	number: `UPDATE {run} SET next_file = @p1 WHERE id = 1 AND next_file = @p2 AND listed = 0;`,
 	listed: `UPDATE {run} SET listed = 1 WHERE id = 1 AND next_file = @p1;`,
 	into:   `INSERT INTO {files} (file_no, path, size, mtime, message_id, skipped) VALUES `,
@@ -53,7 +53,7 @@ var sqliteTables = []string{`CREATE TABLE IF NOT EXISTS {run} (
   counted    INTEGER NOT NULL DEFAULT 0
 )`}
 
-// The lock keeps demos that begin at once from making the same table, which
+// The lock prevents demos that begin at the same time from creating the same table, which
 // PostgreSQL's IF NOT EXISTS does not. It ends with the transaction.
 var postgresTables = []string{`SELECT pg_advisory_xact_lock(426952978034)`, `CREATE TABLE IF NOT EXISTS {run} (
   id        integer NOT NULL PRIMARY KEY,
@@ -113,7 +113,7 @@ func newTexts(d sqlbatch.Dialect, schema string) texts {
 	in := quote(schema) + "."
 	named := strings.NewReplacer(
 		"@p", t.parameter,
-		// A name inside a literal: its quotes are doubled once more.
+		// A name inside a literal: its quotes are doubled again.
 		"N'{run}'", "N'"+strings.ReplaceAll(in+quote("chanq_demo_run"), "'", "''")+"'",
 		"N'{files}'", "N'"+strings.ReplaceAll(in+quote("chanq_demo_files"), "'", "''")+"'",
 		"{run}", in+quote("chanq_demo_run"),
@@ -131,8 +131,8 @@ func newTexts(d sqlbatch.Dialect, schema string) texts {
 	return t
 }
 
-// insert is the text that lists n files: (@p1, …, @p6), (@p7, …). There are two
-// of them in a demo: of insertRows files and of the last few.
+// insert returns the text that lists n files: (@p1, …, @p6), (@p7, …). A demo uses two such texts:
+// for insertRows files and for the last few.
 func (t *texts) insert(n int) string {
 	const columns = 6
 	var b strings.Builder

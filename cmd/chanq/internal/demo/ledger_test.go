@@ -46,8 +46,8 @@ func TestStatementsOfTheLedgerAreValidTSQL(t *testing.T) {
 	}
 }
 
-// declare declares @p1 up to the highest in the text, of the given types in turn or all of
-// nvarchar(4000). One that is missing in between leaves the rest undeclared.
+// declare declares the parameters of the text from @p1 on, of the given types in turn or all of
+// nvarchar(4000). It stops at the first missing number.
 func declare(text string, types []string) string {
 	if len(types) == 0 {
 		types = []string{"nvarchar(4000)"}

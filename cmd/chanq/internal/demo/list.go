@@ -11,7 +11,7 @@ import (
 // listRows is how many files are listed and sent in one transaction.
 const listRows = 500
 
-// unlisted walks the folder and returns what the ledger does not have yet.
+// unlisted walks the folder and returns the entries that are not in the ledger yet.
 func (d *demo) unlisted(ctx context.Context) ([]entry, error) {
 	d.opt.Progress.Start("looking through the folder", 0, 0)
 	defer d.opt.Progress.End()
@@ -40,8 +40,8 @@ func (d *demo) withoutListed(ctx context.Context, entries []entry) ([]entry, err
 	return left, nil
 }
 
-// list sends the files, in groups: a message and a row of the ledger each,
-// together or not at all. It stops between groups when ctx ends.
+// list sends the files in batches. Each file has a message and a row of the ledger, which are
+// stored together or not at all. It stops between batches when ctx ends.
 func (d *demo) list(ctx context.Context, todo []entry) error {
 	next := d.state.next
 	for len(todo) > 0 && ctx.Err() == nil {
@@ -53,7 +53,7 @@ func (d *demo) list(ctx context.Context, todo []entry) error {
 			return d.listGroup(ctx, tx, next, group)
 		})
 		if errors.Is(err, errOvertaken) {
-			// By another process, or by a try of this one whose commit was not confirmed.
+			// By another process, or by an attempt of this process whose commit was not confirmed.
 			if todo, err = d.withoutListed(ctx, todo); err == nil {
 				d.state, err = d.ledger.stateIn(ctx, d.db)
 			}
@@ -76,7 +76,7 @@ func (d *demo) list(ctx context.Context, todo []entry) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// The list is complete, here or in another process that was faster.
+	// The list is complete, in this process or in another one that was faster.
 	for {
 		err := d.ledger.finishListing(ctx, next)
 		if !errors.Is(err, errOvertaken) {
@@ -103,7 +103,7 @@ func (d *demo) listGroup(ctx context.Context, tx *sql.Tx, next int, group []entr
 	if err != nil {
 		return err
 	}
-	ids := make([]chanq.ID, len(group)) // zero for what is skipped
+	ids := make([]chanq.ID, len(group)) // zero for skipped entries
 	for i, e := range group {
 		if e.skipped == "" {
 			ids[i], receipts = receipts[0].ID, receipts[1:]

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// drainFor is how long the stages may take to end.
+	// drainFor is the time limit for the stages to end.
 	drainFor = time.Minute
-	// readAttempts is how often a file is tried that cannot be read although it is
-	// as it was listed.
+	// readAttempts is how often the demo tries to read a file that is unreadable although it has not changed since it
+	// was listed.
 	readAttempts = 3
 )
 
-// process lists what is left and runs both stages until nothing is on its way,
-// or ctx ends. Its goroutines: the lister, the two stages, the watcher.
+// process lists the remaining files and runs both stages until no message is left, or ctx ends. Its goroutines: the
+// lister, the two stages, the watcher.
 func (d *demo) process(ctx context.Context, todo []entry) error {
 	listed, done, err := d.ledger.counts(ctx)
 	if err != nil {
@@ -78,8 +78,8 @@ func (s *stages) run(parent context.Context, todo []entry) error {
 		return errors.Join(err, files.Shutdown(parent))
 	}
 
-	// One that fails ends the others as the end of ctx does: the claims stop and
-	// what is in hand is finished.
+	// A goroutine that fails ends the others as the end of ctx does: claims stop, and messages that are being processed
+	// are finished.
 	work := pool.New().WithErrors().WithFirstError()
 	stage := func(f func() error) {
 		work.Go(func() error {
@@ -136,8 +136,7 @@ func (s *stages) hash(_ context.Context, l *chanq.Lease[file]) ([]chanq.Message[
 	return []chanq.Message[sum]{{Body: result}}, nil
 }
 
-// collect is the second stage: it records results and acks them, many in one
-// transaction.
+// collect is the second stage: it records results and acks them, in batches of one transaction.
 func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 	for {
 		batch, err := sums.Receive(context.Background(), s.opt.Prefetch, 10*time.Millisecond)
@@ -154,7 +153,7 @@ func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 		})
 		if err != nil {
 			for _, l := range batch {
-				_ = l.Release() // if this fails, the lease expires; the other error is the one to return
+				_ = l.Release() // if this fails, the lease expires; return the other error
 			}
 			return err
 		}
@@ -163,8 +162,8 @@ func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 	}
 }
 
-// record acks first. What AckTx calls lost or settled is recorded already, by another process or by a commit of this one
-// whose confirmation did not arrive.
+// record acks first. A lease that AckTx reports as lost or settled is already recorded, by another process or by an
+// unconfirmed commit of this process.
 func (s *stages) record(ctx context.Context, tx *sql.Tx, batch []*chanq.Lease[sum]) (counted int, err error) {
 	for _, l := range batch {
 		err := l.AckTx(ctx, tx)
@@ -185,8 +184,8 @@ func (s *stages) record(ctx context.Context, tx *sql.Tx, batch []*chanq.Lease[su
 	return counted, nil
 }
 
-// watch returns when everything is listed and nothing is on its way. While this
-// process still misses results it looks once a second: others may have them.
+// watch returns when everything is listed and no message is left. While this process still misses results it polls once
+// a second, because other processes may have them.
 func (s *stages) watch(ctx context.Context, listed <-chan struct{}) error {
 	select {
 	case <-listed:

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// errChanged: the file is not the one that was listed.
+// errChanged: the file differs from the listed one.
 type errChanged struct{ how string }
 
 func (e *errChanged) Error() string { return e.how }
 
-// digest hashes a file that is as it was listed, before and after: otherwise
-// the error is an *errChanged.
+// digest hashes a file that matches its listing before and after. Otherwise the error is an
+// *errChanged.
 func digest(root *os.Root, f file) ([]byte, error) {
 	info, err := root.Lstat(f.Path)
 	if err != nil {
@@ -55,8 +55,8 @@ func unchanged(f file, now fs.FileInfo) error {
 	return nil
 }
 
-// readError: a file that is gone or shut has changed since it was listed, when
-// it could be opened. Everything else may be different the next time.
+// readError: a file that is missing or unreadable has changed since it was listed, because it could
+// be opened then. Any other error may be temporary.
 func readError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return &errChanged{reason(err)}
@@ -64,7 +64,7 @@ func readError(err error) error {
 	return err
 }
 
-// reason is an error without the path, which is printed with it.
+// reason returns the text of an error without the path, which is printed separately.
 func reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The emulator runs the demo as SQL Server would.
+// The emulator runs the demo in place of SQL Server.
 func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 	t.Helper()
 	f := newFixture(t, files)
@@ -41,7 +41,7 @@ func TestAnInterruptedDemoContinuesOnSQLServer(t *testing.T) {
 	files := testdb.Of(400, 1500)
 	f, _ := onSQLServer(t, files)
 	ctx, interrupt := context.WithCancel(t.Context())
-	f.opt.Progress, f.opt.Prefetch = &meter{after: 100, then: interrupt}, 50 // so that a busy machine does not end it before
+	f.opt.Progress, f.opt.Prefetch = &meter{after: 100, then: interrupt}, 50 // so that a busy machine does not finish earlier
 	_, err := demo.Run(ctx, f.db, f.opt)
 	require.ErrorIs(t, err, demo.ErrInterrupted)
 	f.opt.Progress = &meter{}
@@ -49,9 +49,9 @@ func TestAnInterruptedDemoContinuesOnSQLServer(t *testing.T) {
 	require.Contains(t, f.said.String(), "going on: ")
 }
 
-// Of the commits of each kind of transaction two of three lose their connection:
-// one before it is applied, one after, and six in all, as often as one transaction
-// is repeated. A kind is known by its first statement.
+// For each kind of transaction, two of three commits lose their connection: one before it is
+// applied, one after, and six in all, as often as one transaction is repeated. The first statement
+// identifies the kind.
 func TestCommitsOfUnknownOutcomeCountOnce(t *testing.T) {
 	f, server := onSQLServer(t, 600)
 	inner, err := mssql.NewConnector(server.DSN())

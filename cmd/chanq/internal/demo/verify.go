@@ -11,24 +11,24 @@ import (
 	"github.com/sourcegraph/conc/pool"
 )
 
-// Result is what a demo found.
+// Result is the result of a demo.
 type Result struct {
 	Verified    int `json:"verified"`    // files whose two digests were compared
-	Differences int `json:"differences"` // of those, the ones whose digests differ
+	Differences int `json:"differences"` // of those, files whose digests differ
 	Lost        int `json:"lost"`        // files whose result did not arrive
 	Duplicated  int `json:"duplicated"`  // files whose result was recorded more than once
-	Changed     int `json:"changed"`     // files that are not as they were listed: nothing to compare
+	Changed     int `json:"changed"`     // files that changed after they were listed: not compared
 	Skipped     int `json:"skipped"`     // names in the folder that are no readable regular files
 }
 
-// OK reports that every file came through once and right.
+// OK reports whether the demo recorded every file exactly once with the right digest.
 func (r Result) OK() bool { return r.Differences == 0 && r.Lost == 0 && r.Duplicated == 0 }
 
 func (r Result) String() string {
 	return fmt.Sprintf("verified %d files, %d differences, %d lost, %d duplicated", r.Verified, r.Differences, r.Lost, r.Duplicated)
 }
 
-// verify compares what came through the queues with the files themselves.
+// verify compares the results of the queues with the files themselves.
 func (d *demo) verify(ctx context.Context) error {
 	files, _, err := d.ledger.counts(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *demo) verify(ctx context.Context) error {
 	return nil
 }
 
-// findings are of one kind; the first few are kept to be named.
+// findings are of one kind. The first few are kept by name.
 type findings struct {
 	count int
 	named []string
@@ -102,7 +102,7 @@ func (v *verifier) compare(r row) {
 		v.find(&v.changed, r, reason(err))
 		return
 	case r.problem != "" && err == nil:
-		// It is as it was listed, so its worker should have read it.
+		// The file has not changed since it was listed, so its worker should have read it.
 		v.find(&v.different, r, "its worker could not hash it: "+r.problem)
 	case err != nil:
 		v.find(&v.changed, r, "it cannot be read: "+reason(err))

@@ -16,11 +16,11 @@ type entry struct {
 	skipped string // why; "" for a file to send
 }
 
-// maxPath is how many bytes of a path the ledger keeps.
+// maxPath is the most bytes of a path that the ledger stores.
 const maxPath = 3000
 
-// walk lists the folder in the order of names. Whatever is not a readable
-// regular file is listed as skipped, with the reason.
+// walk lists the folder in the order of names. Everything except readable regular files is listed
+// as skipped, with the reason.
 func walk(ctx context.Context, root *os.Root, own []string) ([]entry, error) {
 	var entries []entry
 	var ownInfo []fs.FileInfo
@@ -64,7 +64,7 @@ func look(root *os.Root, path string, item fs.DirEntry, own []fs.FileInfo) entry
 	if e.skipped = kind(item.Type()); e.skipped != "" {
 		return e
 	}
-	// Opening the file shows whether it is readable. A worker will compare the time and size.
+	// Opening the file shows whether it is readable. A worker compares the time and size later.
 	f, err := root.Open(path)
 	if err != nil {
 		e.skipped = reason(err)
@@ -86,7 +86,7 @@ func look(root *os.Root, path string, item fs.DirEntry, own []fs.FileInfo) entry
 	return e
 }
 
-// kind returns what a name is if it is not a regular file.
+// kind returns the type of a file that is not regular.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():
@@ -104,7 +104,7 @@ func kind(mode fs.FileMode) string {
 	}
 }
 
-// printable is the path itself unless the database could not keep it as text.
+// printable returns the path itself, unless the database could not store it as text.
 func printable(path string) string {
 	if utf8.ValidString(path) {
 		return path

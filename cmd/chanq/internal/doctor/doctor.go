@@ -1,7 +1,7 @@
 // Package doctor finds problems of the queues of a database, and names the remedies.
 //
-// It is read-only. What a login may not see is reported as unseen. Each check has
-// a few seconds: a database that is in trouble is what it is for.
+// It is read-only. Information that a login may not see is reported as unseen. Each check is
+// limited to a few seconds, because the doctor is meant for databases in trouble.
 package doctor
 
 import (
@@ -15,44 +15,43 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Status is how bad a finding is.
+// Status is the severity of a finding.
 type Status string
 
 // The statuses.
 const (
 	OK      Status = "ok"
-	Warning Status = "warning" // it works, and hurts or will
-	Failure Status = "failure" // messages are lost, or go nowhere
+	Warning Status = "warning" // it works, with a present or future cost
+	Failure Status = "failure" // messages are lost, or are not delivered
 	Unseen  Status = "unseen"  // this login may not see it, or this database does not have it
 )
 
-// Finding is what one look found.
+// Finding is the result of one check.
 type Finding struct {
 	Check  string `json:"check"`
-	Queue  string `json:"queue,omitempty"` // empty: of the whole database
+	Queue  string `json:"queue,omitempty"` // empty: the whole database
 	Status Status `json:"status"`
 	Found  string `json:"found"`
-	Remedy string `json:"remedy,omitempty"` // what to do about it
+	Remedy string `json:"remedy,omitempty"` // the advice
 }
 
-// Patient is what is looked at.
+// Patient is the database to examine.
 type Patient struct {
 	DB      *sql.DB
 	Dialect sqlbatch.Dialect
 	Config  chanq.Config // Dialect and Schema
 	Queues  []string     // none: all
-	// Long is how long a transaction may be open, and Wait how long a session may wait for a
-	// row. Defaults: 1 min and 250 ms, which is long enough to meet a session that locks the
-	// table repeatedly.
+	// Long is how long a transaction may be open, and Wait how long a session may wait for a row.
+	// Defaults: 1 min and 250 ms, which is long enough to detect a session that repeatedly locks
+	// the table.
 	Long, Wait time.Duration
 	// Log is how many bytes of SQLite's write-ahead log may wait for a checkpoint. Default 64 MiB.
 	Log int64
-	// Look is for how long a look may take. Default 5 s.
+	// Look is the time limit of a check. Default 5 s.
 	Look time.Duration
 }
 
-// Examine runs all checks, one after another. It returns an error if the database does not
-// answer.
+// Examine runs all checks, one after another. It returns an error if the database does not respond.
 func Examine(ctx context.Context, p Patient) ([]Finding, error) {
 	e := &examination{Patient: p, ctx: ctx}
 	e.Long, e.Wait = cmp.Or(p.Long, time.Minute), cmp.Or(p.Wait, 250*time.Millisecond)
@@ -86,12 +85,12 @@ func (e *examination) ok(check, format string, args ...any) {
 	e.add(Finding{Check: check, Status: OK, Found: fmt.Sprintf(format, args...)})
 }
 
-// unseen notes a look that failed.
+// unseen records a check that failed.
 func (e *examination) unseen(check, queue string, err error) {
 	e.add(Finding{Check: check, Queue: queue, Status: Unseen, Found: err.Error()})
 }
 
-// rows calls scan for each row of a look, and returns false after noting one that failed.
+// rows calls scan for each row of a query. If the query fails, it records that and returns false.
 func (e *examination) rows(check, text string, scan func(*sql.Rows) error) bool {
 	err := e.read(text, scan)
 	if err != nil {
@@ -126,11 +125,11 @@ func (e *examination) ask(check, text string, into ...any) bool {
 	return ok && found
 }
 
-// slowTrip is a round trip that makes every settle and claim wait.
+// slowTrip is a round-trip time that noticeably delays every settle and claim.
 const slowTrip = 20 * time.Millisecond
 
-// answer measures how long the database takes to answer: the least of several, since the
-// first ones connect.
+// answer measures the response time of the database: the least of several, because the first ones
+// connect.
 func (e *examination) answer() error {
 	least := time.Duration(1<<63 - 1)
 	for range 5 {
@@ -149,11 +148,11 @@ func (e *examination) answer() error {
 	return nil
 }
 
-// skew is a difference of clocks that makes logs misleading.
+// skew is a clock difference that makes logs misleading.
 const skew = 2 * time.Second
 
 // clock compares the database's clock with that of this machine. No lease and no delay depends on
-// the latter.
+// this machine's clock.
 func (e *examination) clock() {
 	var ms int64
 	text := map[string]string{
@@ -174,7 +173,7 @@ func (e *examination) clock() {
 	e.add(f)
 }
 
-// round is a duration in few digits.
+// round rounds a duration to few digits.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d >= time.Minute:

@@ -2,7 +2,7 @@ package doctor
 
 import "testing"
 
-// SetFileSystem has every file be on a file system of another machine, until the test ends.
+// SetFileSystem makes every file appear to be on a network file system, until the test ends.
 func SetFileSystem(t *testing.T, network string) {
 	before := fileSystem
 	fileSystem = func(string) (string, bool) { return network, true }

@@ -2,5 +2,5 @@
 
 package doctor
 
-// fileSystem is not known here.
+// fileSystem is unknown on this system.
 var fileSystem = func(string) (network string, known bool) { return "", false }

@@ -11,7 +11,8 @@ import (
 // oldestPostgres is the first version that chanq is tested with.
 const oldestPostgres = 130_000
 
-// postgres checks what every role of PostgreSQL may see, and what roles in pg_monitor may see.
+// postgres checks the information that every role of PostgreSQL may see, and the information for
+// roles in pg_monitor.
 func (e *examination) postgres() {
 	var number int
 	var version string
@@ -31,9 +32,8 @@ func (e *examination) postgres() {
 	e.wear()
 }
 
-// pooler sees whether a connection is a process of the server: behind a pooler that hands them out
-// by the transaction, two connections that are open at once come to one process, or statements of
-// one connection to two.
+// pooler checks whether a connection is a process of the server. Behind a pooler that assigns them
+// per transaction, two open connections reach one process, or statements of one connection reach two.
 func (e *examination) pooler() {
 	ctx, cancel := context.WithTimeout(e.ctx, e.Look)
 	defer cancel()
@@ -46,7 +46,7 @@ func (e *examination) pooler() {
 		}
 		defer conns[i].Close()
 	}
-	owners := map[int]int{} // connections by processes
+	owners := map[int]int{} // connections by process
 	pooled := false
 	for i := range 8 {
 		var pid int
@@ -66,8 +66,8 @@ func (e *examination) pooler() {
 	e.ok("pooler", "each connection is a process of the server")
 }
 
-// disk looks at whether the server waits for its disk at all. Where it writes to a service that
-// keeps what it is given, as Neon does, that is no matter of this setting.
+// disk checks whether the server waits for its disk at all. If it writes to a durable service, as
+// Neon does, this setting does not matter.
 func (e *examination) disk() {
 	var fsync, pages string
 	if !e.ask("disk", `SELECT current_setting('fsync'), current_setting('full_page_writes')`, &fsync, &pages) {
@@ -80,10 +80,11 @@ func (e *examination) disk() {
 	e.add(f)
 }
 
-// aConsumers is how many connections a consumer uses at most.
+// aConsumers is the most connections that a consumer uses.
 const aConsumers = 5
 
-// connections looks at how many are left to this role in this database, of which three limits decide.
+// connections checks how many connections are left to this role in this database, according to three
+// limits.
 func (e *examination) connections() {
 	const text = `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
   current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
@@ -105,7 +106,7 @@ func (e *examination) connections() {
 	e.add(f)
 }
 
-// autovacuum looks at what keeps the tables from being cleaned up.
+// autovacuum checks for settings that prevent the cleanup of the tables.
 func (e *examination) autovacuum() {
 	var on, counts, naptime string
 	if e.ask("autovacuum", `SELECT current_setting('autovacuum'), current_setting('track_counts'), current_setting('autovacuum_naptime')`, &on, &counts, &naptime) {
@@ -126,7 +127,7 @@ func (e *examination) autovacuum() {
 	}
 }
 
-// horizon looks for what keeps dead rows from being vacuumed: claims walk over them meanwhile.
+// horizon finds what prevents dead rows from being vacuumed. Until then claims read them.
 func (e *examination) horizon() {
 	long := fmt.Sprintf("interval '%f seconds'", e.Long.Seconds())
 	text := `SELECT 'session ' || pid || ' of ' || coalesce(nullif(application_name, ''), 'an unnamed program') || ', ' || coalesce(state, 'state not shown') ||
@@ -163,7 +164,8 @@ ORDER BY 2 DESC NULLS LAST LIMIT 20`
 	}
 }
 
-// waiting finds sessions that wait for rows of chanq's tables, and the sessions that hold the locks.
+// waiting finds sessions that wait for rows of chanq's tables, and the sessions that hold those
+// locks.
 func (e *examination) waiting() {
 	text := `SELECT w.pid, extract(epoch FROM clock_timestamp() - w.query_start)::float8, array_to_string(pg_blocking_pids(w.pid), ', '),
   coalesce((SELECT string_agg(coalesce(nullif(b.application_name, ''), 'an unnamed program') || ' (' || coalesce(b.state, 'state not shown') || ')', ', ') FROM pg_stat_activity AS b WHERE b.pid = ANY (pg_blocking_pids(w.pid))), 'no session that this role can see')
@@ -188,7 +190,7 @@ ORDER BY w.query_start LIMIT 20`
 	}
 }
 
-// wear looks at dead rows.
+// wear checks the number of dead rows.
 func (e *examination) wear() {
 	schema := e.Config.Schema
 	if schema == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// onPostgres is a queue mail in a database of the test's own, and an examination of it.
+// onPostgres returns a queue mail in a separate database, and an examination of it.
 func onPostgres(t *testing.T) (*sql.DB, *pgx.ConnConfig, *ward) {
 	t.Helper()
 	config := pgtest.Config(t)
@@ -26,7 +26,7 @@ func onPostgres(t *testing.T) (*sql.DB, *pgx.ConnConfig, *ward) {
 	return db, config, &ward{t, doctor.Patient{DB: db, Dialect: postgres.Dialect, Queues: []string{"mail"}, Long: time.Millisecond, Wait: time.Millisecond}}
 }
 
-// A transaction that was left open, and a session that waits for it.
+// A forgotten open transaction, and a session that waits for it.
 func TestAForgottenTransactionAndItsWaitersAreReported(t *testing.T) {
 	db, _, w := onPostgres(t)
 	w.exec(db, "INSERT INTO chanq_mail (body) VALUES ('x')")
@@ -37,7 +37,7 @@ func TestAForgottenTransactionAndItsWaitersAreReported(t *testing.T) {
 	w.exec(holder, "SET LOCAL application_name = 'forgetful'")
 	w.exec(holder, "SELECT FROM chanq_mail FOR UPDATE")
 	waited := make(chan error, 1)
-	go func() { // ends when holder has
+	go func() { // ends when holder has ended
 		_, err := db.Exec("UPDATE chanq_mail SET attempts = 1")
 		waited <- err
 	}()
@@ -55,7 +55,8 @@ func TestAForgottenTransactionAndItsWaitersAreReported(t *testing.T) {
 	require.Empty(t, w.wrong("locks"))
 }
 
-// A report that reads for hours at REPEATABLE READ locks nothing, and keeps every row that has died since.
+// A report that reads for hours at REPEATABLE READ locks nothing, and keeps every row that was deleted
+// since it began.
 func TestAnOldSnapshotIsReportedAlthoughItLocksNothing(t *testing.T) {
 	db, _, w := onPostgres(t)
 	w.patient.Long = 100 * time.Millisecond
@@ -77,7 +78,7 @@ func TestHarmfulPostgresSettingsAreReported(t *testing.T) {
 	var fsync string
 	require.NoError(t, db.QueryRow("SHOW fsync").Scan(&fsync))
 	disk := w.one("disk")
-	if fsync == "off" { // as servers of tests have it
+	if fsync == "off" { // as on test servers
 		require.Equal(t, doctor.Warning, disk.Status)
 		require.Contains(t, disk.Remedy, "fsync = on")
 	} else {
@@ -111,7 +112,7 @@ func TestDeadRowsWithoutAVacuumAreReported(t *testing.T) {
 	require.Empty(t, w.wrong("dead rows"))
 	w.exec(db, "INSERT INTO chanq_mail (body) SELECT 'x' FROM generate_series(1, 50001)")
 	w.exec(db, "DELETE FROM chanq_mail")
-	worn := w.eventually("dead rows")[0] // once the server has its statistics
+	worn := w.eventually("dead rows")[0] // once the server has updated its statistics
 	require.Equal(t, doctor.Warning, worn.Status)
 	require.Contains(t, worn.Found, "chanq_mail has 50001 dead rows and 0 live ones, never vacuumed")
 	require.Contains(t, worn.Remedy, "VACUUM chanq_mail")

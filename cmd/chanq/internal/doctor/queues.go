@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// queues looks at each queue as its programs see it.
+// queues checks each queue as its programs use it.
 func (e *examination) queues() {
 	names := e.Queues
 	if len(names) == 0 {
@@ -30,7 +30,7 @@ func (e *examination) queues() {
 	}
 }
 
-// pauseText returns since when a queue is paused, by whom and why, if that is known.
+// pauseText returns since when a queue is paused, by whom and why, as far as known.
 func pauseText(ctx context.Context, q *chanqadmin.Queue) string {
 	p, err := q.Paused(ctx)
 	if err != nil || p.Since.IsZero() {
@@ -89,7 +89,7 @@ func remedyOf(err error, queue string) string {
 	return ""
 }
 
-// stands reports whether there were consumers for most of the last minute, and nothing was delivered.
+// stands reports whether there were consumers for most of the last minute and no deliveries.
 func stands(lastMinute []chanqadmin.Sample) bool {
 	delivered := int64(0)
 	for _, s := range lastMinute {
@@ -98,8 +98,8 @@ func stands(lastMinute []chanqadmin.Sample) bool {
 	return len(lastMinute) >= 5 && delivered == 0
 }
 
-// failures looks at how many of the last minute's deliveries came to nothing. Where the backlog is deep,
-// what failed is due again behind all of it, so that nothing dies for long.
+// failures checks how many of the last minute's deliveries failed. With a deep backlog, failed messages
+// are due again behind all of it, so that no message is dead-lettered for a long time.
 func (e *examination) failures(queue string, lastMinute []chanqadmin.Sample) {
 	var failed, delivered int64
 	for _, s := range lastMinute {
@@ -111,7 +111,7 @@ func (e *examination) failures(queue string, lastMinute []chanqadmin.Sample) {
 	}
 }
 
-// lateReady is for how long a message of a queue that is at work may have been due.
+// lateReady is how long a message of an active queue may have been due.
 const lateReady = time.Minute
 
 // state checks the messages and consumers of a queue.
@@ -150,7 +150,7 @@ func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands boo
 	}
 }
 
-// cause is the error of the message that died last.
+// cause returns the error of the message that was dead-lettered last.
 func (e *examination) cause(ctx context.Context, q *chanqadmin.Queue) string {
 	last, err := q.List(ctx, chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{Limit: 1})
 	if err != nil || len(last.Entries) == 0 || last.Entries[0].LastError == "" {

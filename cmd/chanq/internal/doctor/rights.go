@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// needs are the rights without which a login can do nothing of a kind: docs/rights has all.
+// needs are the minimum permissions for each kind of use. docs/rights lists all permissions.
 var needs = []struct{ to, right, table string }{
 	{"send", "SELECT", "queues"}, {"send", "INSERT", ""},
 	{"consume", "SELECT", "queues"}, {"consume", "SELECT", ""}, {"consume", "UPDATE", ""}, {"consume", "DELETE", ""},
@@ -15,7 +15,8 @@ var needs = []struct{ to, right, table string }{
 	{"note the history", "INSERT", "samples"}, {"note the history", "UPDATE", "samples"}, {"note the history", "DELETE", "samples"},
 }
 
-// rights reports what this login may do with a queue. A file has no permissions of its own: a user that may write it may do all.
+// rights reports what this login may do with a queue. A SQLite file has no permissions of its own: a user that can write to it
+// may do everything.
 func (e *examination) rights(queue string) {
 	if e.Dialect.Name() == "sqlite" {
 		return
@@ -38,7 +39,7 @@ func (e *examination) rights(queue string) {
 	missing := map[string][]string{}
 	if err := e.read(strings.Join(asked, "\nUNION ALL\n"), func(rows *sql.Rows) error {
 		var i int
-		var has sql.NullBool // NULL: there is no such table
+		var has sql.NullBool // NULL: the table does not exist
 		err := rows.Scan(&i, &has)
 		if n := needs[i]; has.Valid && !has.Bool {
 			table := n.table
@@ -55,7 +56,7 @@ func (e *examination) rights(queue string) {
 	var may, not []string
 	for i, n := range needs {
 		switch {
-		case i > 0 && needs[i-1].to == n.to: // reported already
+		case i > 0 && needs[i-1].to == n.to: // already reported
 		case missing[n.to] == nil:
 			may = append(may, n.to)
 		default:
@@ -72,14 +73,14 @@ func (e *examination) rights(queue string) {
 	e.add(f)
 }
 
-// rightText asks for one right: its number, and whether the login has it.
+// rightText returns a query for one permission: its number, and whether the login has it.
 func (e *examination) rightText(i int, schema, table, right string) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 	if e.Dialect.Name() == "sqlserver" {
 		name := "[" + strings.ReplaceAll(schema, "]", "]]") + "].[" + table + "]"
 		return fmt.Sprintf("SELECT %d AS number, CONVERT(bit, HAS_PERMS_BY_NAME(N%s, 'OBJECT', '%s')) AS has", i, quote(name), right)
 	}
-	of := "has_any_column_privilege" // a role may have some columns only
+	of := "has_any_column_privilege" // a role may have permissions for some columns only
 	if right == "DELETE" {
 		of = "has_table_privilege"
 	}

@@ -12,8 +12,8 @@ import (
 // oldestSQLite is the first version with STRICT tables.
 const oldestSQLite = 3_037_000
 
-// sqlite looks at the file and at how this program has it open; how others have it open, it
-// cannot see.
+// sqlite checks the file and the settings of this program's connections. It cannot see the settings of
+// other programs.
 func (e *examination) sqlite() {
 	var version string
 	var major, minor, patch int
@@ -52,9 +52,8 @@ func (e *examination) sqlite() {
 	}
 }
 
-// writeLock takes what every writer of the file takes in turn, and gives it back: a transaction
-// that is open for long keeps all sends and claims waiting. It does so where transactions take the
-// lock when they begin, as those of embedded.Open do.
+// writeLock takes and releases the write lock: a long open transaction delays all sends and claims. It
+// detects transactions that take the lock when they begin, as those of embedded.Open do.
 func (e *examination) writeLock() {
 	ctx, cancel := context.WithTimeout(e.ctx, e.Look)
 	defer cancel()
@@ -79,8 +78,8 @@ func (e *examination) writeLock() {
 	e.add(f)
 }
 
-// fileSystem looks at where the file is: the index of a write-ahead log is shared memory, which no two
-// machines have in common, and locks across a network are not to be relied on.
+// fileSystem checks the location of the file: the index of a write-ahead log is shared memory, which two
+// machines cannot share, and locks over a network are unreliable.
 func (e *examination) fileSystem(file string) {
 	network, known := fileSystem(file)
 	switch {
@@ -94,11 +93,12 @@ func (e *examination) fileSystem(file string) {
 	}
 }
 
-// longLog is how much of a write-ahead log may wait for a checkpoint. SQLite begins one at 4 MiB.
+// longLog is how much of a write-ahead log may wait for a checkpoint. SQLite begins a checkpoint at 4
+// MiB.
 const longLog = 64 << 20
 
 // The index of a write-ahead log, file-shm, in the byte order of the machine: two copies of a header of
-// 48 bytes, then how many frames checkpoints have brought into the database
+// 48 bytes, then how many frames checkpoints have copied into the database
 // (https://www.sqlite.org/walformat.html, section 2).
 const (
 	indexLast  = 16 // mxFrame
@@ -106,8 +106,8 @@ const (
 	indexBytes = indexDone + 4
 )
 
-// checkpoint checks how much of the write-ahead log no checkpoint has copied: a read of an older snapshot
-// prevents it from being overwritten, and the log grows without bound.
+// checkpoint checks how much of the write-ahead log has not been copied by a checkpoint: a read of an
+// older snapshot prevents it from being overwritten, and the log grows without bound.
 func (e *examination) checkpoint(file string, page int64) {
 	most := e.Log
 	if most == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-// onSQLite is a queue mail in a file, and an examination of it.
+// onSQLite returns a queue mail in a file, and an examination of it.
 func onSQLite(t *testing.T) (file string, _ *sql.DB, _ *ward) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "queue.db")
@@ -28,7 +28,7 @@ func onSQLite(t *testing.T) (file string, _ *sql.DB, _ *ward) {
 	return file, db, &ward{t, doctor.Patient{DB: db, Dialect: sqlite.Dialect, Queues: []string{"mail"}}}
 }
 
-// as opens the file as a program without the package embedded does.
+// as opens the file as a program without package embedded does.
 func as(w *ward, file, pragmas string) *sql.DB {
 	w.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?"+pragmas)
@@ -61,7 +61,7 @@ func TestHarmfulSettingsOfASQLiteConnectionAreReported(t *testing.T) {
 	require.Equal(t, doctor.Warning, journal.Status)
 	require.Equal(t, "journal_mode is delete", journal.Found)
 	require.Contains(t, journal.Remedy, "journal_mode = WAL")
-	require.Equal(t, doctor.OK, w.one("durability").Status, "it is slower, and as safe")
+	require.Equal(t, doctor.OK, w.one("durability").Status, "it is slower but equally safe")
 }
 
 func TestASQLiteFileOnANetworkDiskIsAFailure(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAReaderThatBlocksCheckpointsOfSQLiteIsDetected(t *testing.T) {
 	require.Contains(t, f.Remedy, "Rows that are not closed")
 	require.NoError(t, reader.Close())
 	fill()
-	require.Equal(t, doctor.OK, w.one("log").Status, "what was left is in the database")
+	require.Equal(t, doctor.OK, w.one("log").Status, "the rest of the log is in the database")
 }
 
 // The history of the last minute is reported before a message is dead-lettered.
@@ -113,7 +113,7 @@ VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, 
 	require.Equal(t, []any{doctor.Warning, "mail", "of 600 deliveries in the last minute 198 failed"}, []any{f.Status, f.Queue, f.Found})
 	require.Contains(t, f.Remedy, "--state scheduled")
 
-	// A consumer without room, since its messages are not read.
+	// A consumer without room, because its messages are not read.
 	w.exec(db, "INSERT INTO chanq_mail (body, due_at) SELECT 'x', 1 FROM (VALUES (1), (2), (3))")
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{History: chanq.HistoryOff})
 	require.NoError(t, err)

@@ -9,11 +9,11 @@ import (
 // oldestServer is SQL Server 2016.
 const oldestServer = 13
 
-// azure is the EngineEdition of Azure SQL Database, whose version numbers are its own.
+// azure is the EngineEdition of Azure SQL Database, which has its own version numbers.
 const azure = 5
 
-// sqlServer checks what every login of SQL Server may see, and what logins with VIEW SERVER
-// STATE may see.
+// sqlServer checks the information that every login of SQL Server may see, and the information for
+// logins with VIEW SERVER STATE.
 func (e *examination) sqlServer() {
 	e.sqlServerVersion()
 	e.sqlServerSettings()
@@ -35,7 +35,7 @@ func (e *examination) sqlServerVersion() {
 	e.add(f)
 }
 
-// sqlServerSettings looks at the database's own.
+// sqlServerSettings checks the settings of the database.
 func (e *examination) sqlServerSettings() {
 	var snapshot, isolation, autoClose bool
 	var level int
@@ -68,7 +68,7 @@ func onOff(on bool) string {
 	return "OFF"
 }
 
-// sqlServerTransactions looks for transactions that keep ghosts and row versions, or rows.
+// sqlServerTransactions finds transactions that keep ghosts and row versions, or lock rows.
 func (e *examination) sqlServerTransactions() {
 	text := `SELECT TOP (20) s.session_id, s.program_name, s.status, DATEDIFF(second, t.transaction_begin_time, SYSDATETIME()) AS seconds
 FROM sys.dm_tran_session_transactions AS st
@@ -94,7 +94,7 @@ ORDER BY t.transaction_begin_time`
 	}
 }
 
-// named returns the name of a program, which may be missing.
+// named returns the name of a program, if it has one.
 func named(program sql.NullString) string {
 	if program.String == "" {
 		return "an unnamed program"
@@ -127,7 +127,7 @@ ORDER BY v.elapsed_time_seconds DESC`
 	}
 }
 
-// sqlServerWaits looks for requests that wait for another session.
+// sqlServerWaits finds requests that wait for another session.
 func (e *examination) sqlServerWaits() {
 	text := `SELECT TOP (20) r.session_id, r.blocking_session_id, r.wait_time, r.wait_type
 FROM sys.dm_exec_requests AS r

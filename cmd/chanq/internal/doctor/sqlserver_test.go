@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The emulator answers the queries of the doctor. They were not tested on Microsoft's engine.
+// The emulator answers the queries of the doctor. They are not tested on Microsoft's engine.
 
 // onSQLServer returns a queue mail on an emulator, and an examination of it.
 func onSQLServer(t *testing.T, o mssqltest.Options) (*mssqltest.Server, *ward) {
@@ -71,7 +71,7 @@ func TestAForgottenTransactionOfASQLServerAndItsWaitersAreReported(t *testing.T)
 	defer holder.Rollback()
 	w.exec(holder, "UPDATE dbo.chanq_mail SET attempts = 1")
 	waited := make(chan error, 1)
-	go func() { // ends when holder has
+	go func() { // ends when holder has ended
 		_, err := db.Exec("UPDATE dbo.chanq_mail SET attempts = 2")
 		waited <- err
 	}()
@@ -102,11 +102,11 @@ func TestADifferentClockOfASQLServerIsDetected(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{Clock: engine.NewManualClock(time.Now().Add(-time.Hour))})
 	f := w.one("clock")
 	require.Equal(t, doctor.Warning, f.Status)
-	require.Contains(t, f.Found, "differ by 1h") // and the time since the clock was made
+	require.Contains(t, f.Found, "differ by 1h") // and the time since the clock was created
 	require.Contains(t, f.Remedy, "NTP")
 }
 
-// What a login may not see is reported as unseen, and what it may not do as a missing permission.
+// Information that a login may not see is reported as unseen, and a missing permission as such.
 func TestMissingPermissionsOfASQLServerLoginAreReported(t *testing.T) {
 	server, w := onSQLServer(t, mssqltest.Options{})
 	for _, text := range []string{
@@ -134,7 +134,7 @@ func TestMissingPermissionsOfASQLServerLoginAreReported(t *testing.T) {
 	}
 }
 
-// ward is where a test has its patient.
+// ward is a test's database with its examination.
 type ward struct {
 	*testing.T
 	patient doctor.Patient
@@ -147,7 +147,7 @@ func (w *ward) examine() []doctor.Finding {
 	return all
 }
 
-// all are the findings of a check.
+// all returns the findings of a check.
 func (w *ward) all(check string) (list []doctor.Finding) {
 	w.Helper()
 	for _, f := range w.examine() {
@@ -176,7 +176,7 @@ func (w *ward) wrong(check string) (list []doctor.Finding) {
 	return list
 }
 
-// eventually waits until a check finds something wrong.
+// eventually waits until a check finds a problem.
 func (w *ward) eventually(check string) (list []doctor.Finding) {
 	w.Helper()
 	require.Eventually(w, func() bool { list = w.wrong(check); return len(list) > 0 }, time.Minute, 10*time.Millisecond, check)

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// findingsOf has the findings of the doctor in each situation: check and words. Those of
-// SQLite, if they differ, are after the bar.
+// findingsOf has the findings of the doctor in each situation: check and words. For SQLite,
+// different findings follow the bar.
 var findingsOf = map[string]string{
 	"poison":    `dead: invoice `,
 	"stuck":     `oldest: 1 consumers: `,
@@ -32,7 +32,7 @@ var findingsOf = map[string]string{
 	"paused":    `paused: the queue is paused since `,
 }
 
-// Each situation is found, with a remedy, and no finding is left once it is fixed.
+// Each situation is detected, with a remedy, and no finding is left once it is fixed.
 func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
 	require.Len(t, findingsOf, len(trouble.Situations))
 	for _, engine := range []string{"postgres", "sqlite"} {

@@ -1,6 +1,6 @@
 // Command situation causes a problem of a queue until it is interrupted, and then fixes it until it is
-// interrupted again. Look at it with chanq top, chanq doctor, chanq ui and Prometheus. See the
-// package trouble.
+// interrupted again. Inspect it with chanq top, chanq doctor, chanq ui and Prometheus. See package
+// trouble.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package tryout measures one queue in a short time, for a first impression of a
-// server. The folder bench at the root compares designs and measures with care.
+// Package tryout measures one queue in a short time, for a first impression of a server. The folder
+// bench at the root compares designs and measures precisely.
 package tryout
 
 import (
@@ -24,18 +24,18 @@ type Config struct {
 	Begin   func(part string) // called when a part begins; may be nil
 }
 
-// Result is what was measured. Rates are messages a second, times are seconds.
+// Result has the measurements. Rates are messages per second, times are seconds.
 type Result struct {
 	RoundTrip float64 `json:"round_trip_seconds"` // the least
 	Stored    float64 `json:"stored_per_second"`  // by Send
 	Bulk      float64 `json:"stored_in_bulk_per_second"`
 	Consumed  float64 `json:"consumed_per_second"`
-	Paced     float64 `json:"paced_per_second"` // at which the times were measured
+	Paced     float64 `json:"paced_per_second"` // the rate at which the times were measured
 	Median    float64 `json:"under_way_median_seconds"`
 	P99       float64 `json:"under_way_p99_seconds"`
 }
 
-// Run measures an empty queue, which it leaves empty, unless it fails.
+// Run measures an empty queue, and leaves it empty unless it fails.
 func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, cfg Config) (r Result, err error) {
 	begin := func(part string) {
 		if cfg.Begin != nil {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, c
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		_ = p.Close(ctx) // nothing came through its channel
+		_ = p.Close(ctx) // nothing was sent on its channel
 	}()
 	begin("storing, one by one")
 	sent, took, err := store(ctx, part, cfg.Workers, 1, p, body)
@@ -80,7 +80,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, c
 		return r, err
 	}
 	begin("times under way")
-	// A quarter of what one after another can do: no queue builds up.
+	// A quarter of the rate of sequential messages, so that no backlog builds up.
 	r.Paced = min(100, max(1, 0.25/max(r.RoundTrip*4, 1e-3)))
 	times, err := underWay(ctx, part, r.Paced, q, p, body)
 	if err != nil {
@@ -91,7 +91,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, c
 	return r, nil
 }
 
-// roundTrip is the least of several reads of the consumers of a queue that has none.
+// roundTrip returns the least time of several reads of the consumers of a queue without consumers.
 func roundTrip(ctx context.Context, q *chanqadmin.Queue) (float64, error) {
 	least := time.Hour
 	for range 20 {
@@ -104,7 +104,7 @@ func roundTrip(ctx context.Context, q *chanqadmin.Queue) (float64, error) {
 	return least.Seconds(), nil
 }
 
-// store sends for a time, from several goroutines that wait for each n messages.
+// store sends for a time, from several goroutines, each of which waits for n messages at a time.
 func store(ctx context.Context, d time.Duration, workers, n int, p *chanq.Producer[[]byte], body []byte) (int, time.Duration, error) {
 	var sent atomic.Int64
 	start := time.Now()
@@ -128,7 +128,7 @@ func store(ctx context.Context, d time.Duration, workers, n int, p *chanq.Produc
 	return int(sent.Load()), time.Since(start), err
 }
 
-// consume takes messages for a time, or until all are taken, and returns how many a second were.
+// consume receives messages for a time, or until all are received, and returns the rate per second.
 func consume(ctx context.Context, d time.Duration, workers int, q *chanq.Queue[[]byte], all int) (float64, error) {
 	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
 	if err != nil {
@@ -163,7 +163,7 @@ func consume(ctx context.Context, d time.Duration, workers int, q *chanq.Queue[[
 	return float64(acked) / took.Seconds(), ctx.Err()
 }
 
-// underWay sends a message now and then, and returns for how long each was under way.
+// underWay sends a message at intervals, and returns each message's time from send to delivery.
 func underWay(ctx context.Context, d time.Duration, perSecond float64, q *chanq.Queue[[]byte], p *chanq.Producer[[]byte], body []byte) ([]time.Duration, error) {
 	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
 	if err != nil {
@@ -187,7 +187,7 @@ func underWay(ctx context.Context, d time.Duration, perSecond float64, q *chanq.
 			sent[r.ID] = begun
 		}
 	}
-	for err == nil && ctx.Err() == nil && c.Err() == nil && arrivals.count() < len(sent) { // the last ones
+	for err == nil && ctx.Err() == nil && c.Err() == nil && arrivals.count() < len(sent) { // for the last messages
 		wait(ctx, tick)
 	}
 	down := c.Shutdown(context.WithoutCancel(ctx))
@@ -206,7 +206,7 @@ func underWay(ctx context.Context, d time.Duration, perSecond float64, q *chanq.
 	return times, nil
 }
 
-// wait is for the next tick, or for the end of ctx.
+// wait waits for the next tick, or for the end of ctx.
 func wait(ctx context.Context, tick *time.Ticker) {
 	select {
 	case <-tick.C:
@@ -214,9 +214,9 @@ func wait(ctx context.Context, tick *time.Ticker) {
 	}
 }
 
-// arrivals are when messages came to a handler for the first time.
+// arrivals are the times when messages first reached a handler.
 type arrivals struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	at map[chanq.ID]time.Time
 }
 
