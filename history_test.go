@@ -178,7 +178,7 @@ func onEngines[T interface {
 	for name, open := range map[string]opener{
 		"sqlite":   openSQLite,
 		"postgres": func(t testing.TB) *sql.DB { return pgtest.Open(t) },
-		"stand-in": func(t testing.TB) *sql.DB {
+		"emulator": func(t testing.TB) *sql.DB {
 			db, err := sql.Open("sqlserver", mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}}).DSN())
 			require.NoError(t, err)
 			return db

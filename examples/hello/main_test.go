@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The first program does the same on each engine, and again when it is repeated.
 func TestTheShopSellsTheSameOnEveryEngine(t *testing.T) {
-	for _, e := range []testdb.Engine{testdb.Memory, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
+	for _, e := range []testdb.Engine{testdb.Memory, testdb.EmulatorSocket, testdb.Postgres, testdb.SQLServer} {
 		t.Run(e.Name, func(t *testing.T) {
 			e.Require(t)
 			connector, err := e.Connect(e.Create(t))

@@ -36,7 +36,7 @@ func others(t *testing.T, dialect string) (list []block) {
 // The SQL blocks of the documentation for an engine run on it. Blocks without an engine illustrate what chanq does, or
 // need features that the emulator does not support.
 func TestTheStatementsOfTheOtherDocumentsRun(t *testing.T) {
-	for _, e := range []testdb.Engine{testdb.SQLite, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
+	for _, e := range []testdb.Engine{testdb.SQLite, testdb.EmulatorSocket, testdb.Postgres, testdb.SQLServer} {
 		t.Run(e.Name, func(t *testing.T) {
 			e.Require(t)
 			blocks := others(t, e.Dialect.Name())

@@ -34,7 +34,7 @@ var clients = []client{
 	{name: "psql", engine: testdb.Postgres, args: func(dsn string) []string {
 		return []string{"--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", dsn}
 	}},
-	{name: "tsql", engine: testdb.StandIn, args: tsqlArgs, end: "\nGO\n", wrong: regexp.MustCompile(`(?m)^Msg (\d+) .*`)},
+	{name: "tsql", engine: testdb.EmulatorSocket, args: tsqlArgs, end: "\nGO\n", wrong: regexp.MustCompile(`(?m)^Msg (\d+) .*`)},
 }
 
 func tsqlArgs(dsn string) []string {
@@ -90,7 +90,7 @@ func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T
 // runsBy runs the document on the emulator with a script of testdata. All batches use one process, since a driver can
 // take a second to load.
 func runsBy(t *testing.T, program, script string, environment ...string) {
-	s := open(t, testdb.StandIn)
+	s := open(t, testdb.EmulatorSocket)
 	u, err := url.Parse(s.Address)
 	require.NoError(t, err)
 	password, _ := u.User.Password()

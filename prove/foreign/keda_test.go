@@ -12,7 +12,7 @@ import (
 )
 
 func TestKEDACountsReadyAndLeasedMessages(t *testing.T) {
-	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
+	testdb.OnEach(t, []testdb.Engine{testdb.EmulatorSocket, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		testdb.Send(s, s.orders, chanq.Message[order]{Priority: chanq.PriorityUrgent}, chanq.Message[order]{Priority: chanq.PriorityLow}, chanq.Message[order]{Delay: time.Hour})
 		testdb.Send(s, s.payments, chanq.Message[order]{Key: "a"}, chanq.Message[order]{})

@@ -15,7 +15,7 @@ import (
 
 // The program that prints the procedure and the view might not know the number of slots: they read it.
 func TestTheProcedureAndTheViewUseTheSlotsOfTheQueue(t *testing.T) {
-	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
+	testdb.OnEach(t, []testdb.Engine{testdb.EmulatorSocket, testdb.Postgres}, func(w *testdb.World) {
 		s := &shop{World: w}
 		q := testdb.QueueOf[order](w, "payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 128}})
 		s.face("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 16}})
@@ -43,7 +43,7 @@ func TestTheProcedureAndTheViewUseTheSlotsOfTheQueue(t *testing.T) {
 }
 
 func TestTheProcedureTakesEveryFieldOfAMessage(t *testing.T) {
-	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
+	testdb.OnEach(t, []testdb.Engine{testdb.EmulatorSocket, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		plain := []string{
 			`SELECT chanq_orders__send('{"n": 1}', priority => NULL, delay => NULL, dedup_key => 'Łódź', ttl => interval '30 hours')`,

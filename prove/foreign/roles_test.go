@@ -16,7 +16,7 @@ import (
 
 // Each role of the document can do what is documented, and nothing else.
 func TestTheRolesOfTheDocumentMaySendAndLook(t *testing.T) {
-	testdb.OnEach(t, []testdb.Engine{testdb.StandIn, testdb.Postgres}, func(w *testdb.World) {
+	testdb.OnEach(t, []testdb.Engine{testdb.EmulatorSocket, testdb.Postgres}, func(w *testdb.World) {
 		s := open(w.T, w.Engine)
 		own := s.roles()
 		made := false

@@ -26,7 +26,7 @@ func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { run(t, testdb.CitusHolde
 // With sockets and the real clock, the long tier runs only the emulator's tests that cannot run in a bubble.
 func TestSQLServerEmulator(t *testing.T) {
 	testdb.Soak(t)
-	for _, e := range []testdb.Engine{testdb.StandIn, testdb.StandInVersions} {
+	for _, e := range []testdb.Engine{testdb.EmulatorSocket, testdb.EmulatorSocketVersions} {
 		t.Run(e.Name, func(t *testing.T) { run(t, e) })
 	}
 }

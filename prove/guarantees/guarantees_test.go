@@ -58,7 +58,7 @@ var onRealClocks = map[string]string{
 // outsideBubbles are the engines for those tests: the same databases with a file or over a socket.
 var outsideBubbles = map[string]testdb.Engine{
 	testdb.Memory.Name:           testdb.SQLite,
-	testdb.EmulatorVersions.Name: testdb.StandInVersions,
+	testdb.EmulatorVersions.Name: testdb.EmulatorSocketVersions,
 }
 
 // over20s are the tests that wait for more than 20 s on the real clock of an engine, or of all engines together. In bubbles they run by

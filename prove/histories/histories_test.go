@@ -42,7 +42,9 @@ func TestRandomHistoriesOnCitusThroughTheNodeOfTheSchema(t *testing.T) {
 
 func TestRandomHistoriesOnTheEmulator(t *testing.T) { run(t, testdb.Emulator) }
 
-func TestRandomHistoriesOnTheEmulatorWithRowVersions(t *testing.T) { run(t, testdb.StandInVersions) }
+func TestRandomHistoriesOnTheEmulatorWithRowVersions(t *testing.T) {
+	run(t, testdb.EmulatorSocketVersions)
+}
 
 // On SQLite a refusal is an error of database/sql, which then looks for another connection by
 // itself.

@@ -47,7 +47,7 @@ var (
 	stormLease = flag.Duration("storm.lease", 1500*time.Millisecond, "LeaseFor; workers are stopped for twice as long")
 	stormRate  = flag.Float64("storm.rate", 15, "sends a second, of each of the eight workers")
 	// By default a queue that needs no server.
-	stormShards = flag.String("storm.shards", "sqlite,stand-in,sqlite", "comma-separated: the engines of a queue over several places")
+	stormShards = flag.String("storm.shards", "sqlite,emulator,sqlite", "comma-separated: the engines of a queue over several places")
 	stormHolds  = flag.Bool("storm.holds", false, "dead messages keep their keys closed, and are redriven")
 	stormSeed   = flag.Uint64("storm.seed", 0, "of the faults; 0: another one each time")
 )
@@ -55,11 +55,11 @@ var (
 // engines by name.
 var engines = map[string]testdb.Engine{
 	testdb.SQLite.Name: testdb.SQLite, testdb.Postgres.Name: testdb.Postgres,
-	testdb.StandIn.Name: testdb.StandIn, testdb.StandInVersions.Name: testdb.StandInVersions,
+	testdb.EmulatorSocket.Name: testdb.EmulatorSocket, testdb.EmulatorSocketVersions.Name: testdb.EmulatorSocketVersions,
 }
 
 func TestOrderSurvivesKilledProcesses(t *testing.T) {
-	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.StandIn, testdb.StandInVersions} {
+	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.EmulatorSocket, testdb.EmulatorSocketVersions} {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			weather(t, *stormHolds, e)

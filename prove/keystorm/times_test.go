@@ -25,7 +25,7 @@ func TestSlotsMoveWithinTheirTimes(t *testing.T) {
 	if !*stormTimes {
 		t.Skip("a measurement: run it with -storm.times")
 	}
-	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.StandIn} {
+	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.EmulatorSocket} {
 		t.Run(e.Name, func(t *testing.T) { handOvers(t, e) })
 	}
 }

@@ -57,7 +57,7 @@ func TestCitusSurvivesKilledProcessesThroughTheNodeOfTheSchema(t *testing.T) {
 // memory, so it is not restarted.
 func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	testdb.Long(t)
-	survive(t, trial{Engine: "sqlserver", Address: testdb.StandIn.Create(t), Rate: 400})
+	survive(t, trial{Engine: "sqlserver", Address: testdb.EmulatorSocket.Create(t), Rate: 400})
 }
 
 // setting returns a number that an environment variable can set, to repeat a run or to make it longer.

@@ -27,8 +27,8 @@ func skewed(t *testing.T, e testdb.Engine, off time.Duration) *world {
 	switch e.Name {
 	case testdb.Emulator.Name:
 		return newWorld(t, testdb.EmulatorAt(skewedClock{off: off}))
-	case testdb.StandInVersions.Name:
-		return newWorld(t, testdb.StandInAt(skewedClock{off: off}))
+	case testdb.EmulatorSocketVersions.Name:
+		return newWorld(t, testdb.EmulatorSocketAt(skewedClock{off: off}))
 	}
 	w := newWorld(t, e)
 	clock, moved := "julianday('now')", "julianday('now', '+86400 seconds')"

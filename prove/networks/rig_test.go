@@ -29,7 +29,7 @@ type rig struct {
 	near  *sql.DB // through the proxy
 }
 
-var engines = []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.StandIn}
+var engines = []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.EmulatorSocket}
 
 // onEach runs a test on each kind of server.
 func onEach(t *testing.T, test func(*rig)) {

@@ -51,7 +51,7 @@ func onEach(t *testing.T, test func(*world)) {
 		{"in memory", true, func(t *testing.T) *world { return newWorld(t, testdb.Memory, testdb.Memory, testdb.Memory) }},
 		{"engines in memory", true, func(t *testing.T) *world { return newWorld(t, testdb.Emulator, testdb.Memory, testdb.Emulator) }},
 		{"files", false, func(t *testing.T) *world { return newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite) }},
-		{"engines", false, func(t *testing.T) *world { return newWorld(t, testdb.StandIn, testdb.SQLite, testdb.Postgres) }},
+		{"engines", false, func(t *testing.T) *world { return newWorld(t, testdb.EmulatorSocket, testdb.SQLite, testdb.Postgres) }},
 		{"schemas of one PostgreSQL", false, schemasOfPostgres},
 		{"schemas of one Citus", false, schemasOfCitus},
 	} {
@@ -93,7 +93,7 @@ func onSQLite(t *testing.T, test func(*testing.T, testdb.Engine)) {
 
 // withServer runs a test with a server for one of the shards.
 func withServer(t *testing.T, test func(t *testing.T, sqlite, server testdb.Engine)) {
-	for _, e := range []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.StandIn} {
+	for _, e := range []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.EmulatorSocket} {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			e.Require(t)

@@ -91,9 +91,9 @@ var (
 	Citus          = citus(pgtest.CitusSchema)
 	CitusElsewhere = citusWorker("citus through another node", pgtest.CitusElsewhere)
 	CitusHolder    = citusWorker("citus through the node of the schema", pgtest.CitusHolder)
-	// StandIn is Emulator connected through a socket, StandInVersions is EmulatorVersions.
-	StandIn         = sqlServer("stand-in", func(t testing.TB) string { return standIn(t, engine.RealClock{}, false) })
-	StandInVersions = StandInAt(engine.RealClock{})
+	// EmulatorSocket is Emulator connected through a socket, EmulatorSocketVersions is EmulatorVersions.
+	EmulatorSocket         = sqlServer("emulator", func(t testing.TB) string { return emulatorDSN(t, engine.RealClock{}, false) })
+	EmulatorSocketVersions = EmulatorSocketAt(engine.RealClock{})
 	// SQLServer is a real server, whose DSN is in SQLServerVariable.
 	SQLServer = needing(SQLServerVariable, sqlServer("sqlserver", createDatabase))
 )
@@ -142,15 +142,15 @@ func (e Engine) Require(t testing.TB) {
 
 // Engines lists all engines that create a separate database on every call of Create.
 func Engines() []Engine {
-	return []Engine{Memory, Emulator, EmulatorVersions, SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
+	return []Engine{Memory, Emulator, EmulatorVersions, SQLite, EmulatorSocket, EmulatorSocketVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
 }
 
-// StandInAt is StandInVersions with another clock.
-func StandInAt(clock engine.Clock) Engine {
-	return sqlServer("stand-in with row versions", func(t testing.TB) string { return standIn(t, clock, true) })
+// EmulatorSocketAt is EmulatorSocketVersions with another clock.
+func EmulatorSocketAt(clock engine.Clock) Engine {
+	return sqlServer("emulator with row versions", func(t testing.TB) string { return emulatorDSN(t, clock, true) })
 }
 
-func standIn(t testing.TB, clock engine.Clock, versions bool) string {
+func emulatorDSN(t testing.TB, clock engine.Clock, versions bool) string {
 	return mssqltest.Start(t, mssqltest.Options{Clock: clock, ReadCommittedSnapshot: versions}).DSN()
 }
 

@@ -58,7 +58,7 @@ func speaks(t *testing.T, o mssqltest.Options, environment []string, program, sc
 	host, port, err := net.SplitHostPort(srv.Wire().Addr().String())
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, filepath.Join("testdata", "clients", script))
-	cmd.Env = append(os.Environ(), "CHANQ_HOST="+host, "CHANQ_PORT="+port, "CHANQ_PASSWORD=stand-in")
+	cmd.Env = append(os.Environ(), "CHANQ_HOST="+host, "CHANQ_PORT="+port, "CHANQ_PASSWORD=emulator-password")
 	cmd.Env = append(cmd.Env, environment...)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints

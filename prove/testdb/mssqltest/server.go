@@ -87,7 +87,7 @@ func Start(t testing.TB, o Options) *Server {
 		o.Database = "chanq"
 	}
 	if o.User == "" {
-		o.User, o.Password = "sa", "stand-in"
+		o.User, o.Password = "sa", "emulator-password"
 	}
 	s.engine = engine.New(engine.Options{
 		Database:               o.Database,

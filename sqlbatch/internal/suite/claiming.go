@@ -81,7 +81,7 @@ func heads(w *world) {
 	w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
 	require.ElementsMatch(w, []byte{1, 11, 12}, Numbers(w.run(w.Claim(from(old, now, now, now)))), "what is newer than the margin counts always")
 	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{now, now, old, now}))[0][0], int64(0))
-	require.Greater(w, w.run(w.NextDue(sqlbatch.Heads{now, now, now, now}))[0][0], int64(0), "what is scheduled lies behind")
+	require.Greater(w, w.run(w.NextDue(sqlbatch.Heads{now, now, now, now}))[0][0], int64(0), "scheduled messages are behind the head")
 	far := now + 2*time.Hour.Milliseconds()
 	require.Empty(w, w.run(w.Claim(from(far, far, far, far))))
 	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
@@ -127,7 +127,7 @@ func rescan(w *world) {
 	require.Equal(w, []any{nil, int64(2)}, rows[2][1:])
 
 	w.lapse(1)
-	require.Equal(w, w.get(1)["due_at"], in()[0][0], "a lease that ran out is in its old place")
+	require.Equal(w, w.get(1)["due_at"], in()[0][0], "a message whose lease expired is in its old place")
 	w.run(w.Claim(ClaimOf(10)))
 	require.Greater(w, due(), int64(0), "what is leased does not count, and what is scheduled is not due")
 	w.lapse(1)
@@ -169,7 +169,7 @@ func nextDue(w *world) {
 	w.sendAll(3)
 	require.LessOrEqual(w, in(), int64(0))
 	require.Equal(w, []byte{3}, w.claim(1))
-	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000, "what is leased lies below a head")
+	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000, "leased messages are before a head")
 }
 
 func fences(w *world) {

@@ -260,7 +260,7 @@ func purged(w *world) {
 	left := w.claim(10)
 	require.Equal(w, []byte{3}, left)
 	w.lapse(left...)
-	require.Equal(w, left, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease ran out")
+	require.Equal(w, left, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease expired")
 }
 
 // The time of a live message is when it entered its state: due, sent or claimed. A fence contains the time of its claim.
