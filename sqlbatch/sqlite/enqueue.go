@@ -11,7 +11,8 @@ import (
 
 // Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: permanently), key offset 9 and length 3, headers offset 9
 // and length 6, body offset 9 and length 9, type length 3, which ends where the headers begin. Numbers are decimal digits, because
-// SQLite casts digits, not bytes, to integers.
+// SQLite casts digits, not bytes, to integers. ?3 is 1 if a row has more than a body. Otherwise nothing else is unpacked, which saves
+// a tenth of the time of the statement (BenchmarkSQLite).
 const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9 + 3
 
 // For an ordered queue slot 4, order key offset 9 and length 3 follow.
@@ -22,12 +23,12 @@ SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, type, headers
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + {row size} FROM n WHERE o + {row size} < length(?1))
   SELECT substr(?1, o, 16) AS id,
-         CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
-         CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
-         CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
-         CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
-         CASE WHEN substr(?1, o + 88, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER) - CAST(substr(?1, o + 88, 3) AS INTEGER), CAST(substr(?1, o + 88, 3) AS INTEGER)) AS TEXT) END AS type,
-         CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
+         iif(?3, CAST(substr(?1, o + 16, 1) AS INTEGER) - 1, 0) AS priority,
+         iif(?3, CAST(substr(?1, o + 17, 13) AS INTEGER), 0) AS delay,
+         iif(?3, CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER), NULL) AS ttl,
+         CASE WHEN ?3 AND substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
+         CASE WHEN ?3 AND substr(?1, o + 88, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER) - CAST(substr(?1, o + 88, 3) AS INTEGER), CAST(substr(?1, o + 88, 3) AS INTEGER)) AS TEXT) END AS type,
+         CASE WHEN ?3 AND substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body{sent values}
   FROM n) AS r`
 
@@ -65,8 +66,12 @@ func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 	}
 	list := make([]byte, 0, len(rows)*(rowSize+orderSize))
 	data := make([]byte, 0, size)
+	more := int64(0)
 	for i := range rows {
 		row := &rows[i]
+		if row.Priority != 0 || row.Delay > 0 || row.TTL > 0 || row.Key != "" || row.Type != "" || len(row.Headers) > 0 {
+			more = 1
+		}
 		list = append(list, row.ID[:]...)
 		list = append(list, '0'+byte(row.Priority-sqlbatch.PriorityLow))
 		list = appendDigits(list, build.Milliseconds(row.Delay), 13)
@@ -91,5 +96,5 @@ func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 	if len(data) == 0 {
 		data = []byte{0} // the driver binds an empty blob as NULL, and every part of NULL is NULL
 	}
-	return sqlbatch.Statement{Text: text, Args: []any{list, data}}
+	return sqlbatch.Statement{Text: text, Args: []any{list, data, more}}
 }

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -104,6 +105,34 @@ func FuzzPacking(f *testing.F) {
 			require.Equal(t, string(want.Body), bytesOrNone(got[0][18]))
 		}
 	})
+}
+
+// TestEachAttributeIsStored sends a message with one attribute behind a message that has none.
+func TestEachAttributeIsStored(t *testing.T) {
+	here := newTable(t, sqlbatch.Names{Queue: "orders"})
+	stored := func(id byte) []any {
+		return here.run(sqlbatch.Statement{
+			Text: "SELECT priority, due_at - enqueued_at, expires_at - enqueued_at, dedup_key, type, headers, body FROM chanq_orders WHERE id = ?1",
+			Args: []any{append(make([]byte, 15), id)},
+		})[0]
+	}
+	bare := []any{int64(0), int64(0), nil, nil, nil, nil, []byte("body")}
+	for i, c := range []struct {
+		row  sqlbatch.Row
+		want any
+	}{
+		{sqlbatch.Row{Priority: 1}, int64(1)}, {sqlbatch.Row{Delay: time.Second}, int64(1000)}, {sqlbatch.Row{TTL: time.Second}, int64(1000)},
+		{sqlbatch.Row{Key: "k"}, "k"}, {sqlbatch.Row{Type: "t"}, "t"}, {sqlbatch.Row{Headers: []byte("{}")}, []byte("{}")},
+	} {
+		first, second := sqlbatch.Row{Body: []byte("body")}, c.row
+		second.Body = first.Body
+		first.ID[15], second.ID[15] = byte(2*i), byte(2*i+1)
+		here.run(here.q.Enqueue([]sqlbatch.Row{first, second}))
+		require.Equal(t, bare, stored(first.ID[15]))
+		want := slices.Clone(bare)
+		want[i] = c.want
+		require.Equal(t, want, stored(second.ID[15]))
+	}
 }
 
 func textOrNone(v any) string {

@@ -107,9 +107,9 @@ var migration1 = []string{
   CHECK (crashes BETWEEN 0 AND {last lapse}),
   CHECK (alone BETWEEN 0 AND 2),
   CHECK ({bytes of body} <= {most body}),
-  CHECK ({bytes of headers} <= {most headers}),
-  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}),
-  CHECK (length(CAST(type AS BLOB)) BETWEEN 1 AND {most type} AND type NOT GLOB '*[^ -~]*'){order checks}
+  CHECK (headers IS NULL OR {bytes of headers} <= {most headers}),
+  CHECK (dedup_key IS NULL OR length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}),
+  CHECK (type IS NULL OR length(CAST(type AS BLOB)) BETWEEN 1 AND {most type} AND type NOT GLOB '*[^ -~]*'){order checks}
 ) STRICT`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn),

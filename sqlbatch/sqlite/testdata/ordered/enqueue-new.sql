@@ -3,12 +3,12 @@ SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, type, headers
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 107 FROM n WHERE o + 107 < length(?1))
   SELECT substr(?1, o, 16) AS id,
-         CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
-         CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
-         CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
-         CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
-         CASE WHEN substr(?1, o + 88, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER) - CAST(substr(?1, o + 88, 3) AS INTEGER), CAST(substr(?1, o + 88, 3) AS INTEGER)) AS TEXT) END AS type,
-         CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
+         iif(?3, CAST(substr(?1, o + 16, 1) AS INTEGER) - 1, 0) AS priority,
+         iif(?3, CAST(substr(?1, o + 17, 13) AS INTEGER), 0) AS delay,
+         iif(?3, CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER), NULL) AS ttl,
+         CASE WHEN ?3 AND substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
+         CASE WHEN ?3 AND substr(?1, o + 88, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER) - CAST(substr(?1, o + 88, 3) AS INTEGER), CAST(substr(?1, o + 88, 3) AS INTEGER)) AS TEXT) END AS type,
+         CASE WHEN ?3 AND substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body,
          (o - 1) / 107 + 1 AS place,
          CAST(substr(?1, o + 91, 4) AS INTEGER) AS slot,

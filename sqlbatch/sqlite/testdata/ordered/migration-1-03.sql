@@ -34,9 +34,9 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   CHECK (crashes BETWEEN 0 AND 32767),
   CHECK (alone BETWEEN 0 AND 2),
   CHECK (CASE WHEN body >= x'' THEN length(body) ELSE length(CAST(body AS BLOB)) END <= 33554432),
-  CHECK (CASE WHEN headers >= x'' THEN length(headers) ELSE length(CAST(headers AS BLOB)) END <= 65536),
-  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200),
-  CHECK (length(CAST(type AS BLOB)) BETWEEN 1 AND 100 AND type NOT GLOB '*[^ -~]*'),
+  CHECK (headers IS NULL OR CASE WHEN headers >= x'' THEN length(headers) ELSE length(CAST(headers AS BLOB)) END <= 65536),
+  CHECK (dedup_key IS NULL OR length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200),
+  CHECK (type IS NULL OR length(CAST(type AS BLOB)) BETWEEN 1 AND 100 AND type NOT GLOB '*[^ -~]*'),
   CHECK (slot >= 0 AND slot < 4),
   CHECK (seq > 0 AND seq < 3458764513820540928),
   CHECK (length(CAST(order_key AS BLOB)) BETWEEN 1 AND 200)
