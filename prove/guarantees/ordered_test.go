@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,22 +42,43 @@ var ordered = []test{
 	{"G10_AClaimOfUnknownOutcomeIsNotOvertaken", keyClaimLost},
 }
 
+// slowBody is a body whose encoding may take a while.
+type slowBody struct {
+	N    int
+	Slow bool
+}
+
+func (b slowBody) MarshalJSON() ([]byte, error) {
+	if b.Slow {
+		time.Sleep(time.Millisecond)
+	}
+	return strconv.AppendInt(nil, int64(b.N), 10), nil
+}
+
+func (b *slowBody) UnmarshalJSON(data []byte) (err error) {
+	b.N, err = strconv.Atoi(string(data))
+	return err
+}
+
+// sendAfterC sends on C what takes long to encode. A Send that does not wait for it overtakes it.
 func sendAfterC(w *world) {
-	q := w.keys(chanq.Config{})
+	q := testdb.QueueOf[slowBody](w, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	ms := keyed("a", 1, 100)
-	for i, m := range ms {
-		switch i % 3 {
-		case 2:
-			testdb.SendBy(w, p, m)
-		default:
+	const messages = 30
+	for i := range messages {
+		m := chanq.Message[slowBody]{Key: "a", Body: slowBody{i, i%3 != 2}}
+		if m.Body.Slow {
 			p.C() <- m
+		} else {
+			testdb.SendBy(w, p, m)
 		}
 	}
 	require.NoError(w, p.Close(w.Soon()))
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	for _, m := range ms {
-		w.ack(w.next(c, m.Body))
+	for i := range messages {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, i, l.Body.N)
+		require.NoError(w, l.Ack())
 	}
 }
 
