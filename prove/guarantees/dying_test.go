@@ -525,7 +525,7 @@ func lastTrialBehindHandler(w *world) {
 		w.pass(20 * time.Second)
 		select {
 		case <-tried:
-			require.Fail(w, "the last trial ran beside another handler", kind)
+			require.Fail(w, "the last trial ran with another handler", kind)
 		default:
 		}
 		stop()

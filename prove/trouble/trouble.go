@@ -38,15 +38,15 @@ type Letter struct {
 type Situation struct {
 	Name string
 	What string // one sentence
-	// Begin causes the problem. mend fixes it, as an operator would, and leaves a working consumer; end stops that
+	// Begin causes the problem. fix ends it, as an operator would, and leaves a working consumer; end stops that
 	// consumer.
-	Begin func(context.Context, *Place) (mend func(context.Context) (end func(), err error), err error)
+	Begin func(context.Context, *Place) (fix func(context.Context) (end func(), err error), err error)
 }
 
 // Situations has all of them.
 var Situations = []Situation{
 	{"poison", "messages of one type fail, each time, until they are dead", poison},
-	{"stuck", "each worker of the only consumer has come to a message on which it hangs", stuck},
+	{"stuck", "every worker of the only consumer hangs on a message", stuck},
 	{"dead", "messages are ready, and no consumer runs", dead},
 	{"slow", "something else holds the queue's table, on SQLite the file, for seconds again and again", slow},
 	{"forgotten", "a program has sent in a transaction that it does not end", forgotten},

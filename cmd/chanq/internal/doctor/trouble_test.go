@@ -47,7 +47,7 @@ func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
 				}
 				check, words, _ := strings.Cut(pg, ": ")
 				ctx := context.WithoutCancel(t.Context())
-				mend, err := s.Begin(ctx, p)
+				fix, err := s.Begin(ctx, p)
 				require.NoError(t, err)
 				var seen string
 				require.Eventually(t, func() bool {
@@ -58,7 +58,7 @@ func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
 					}
 					return strings.Contains(seen, words) && seen != ""
 				}, time.Minute, 50*time.Millisecond, check)
-				end, err := mend(ctx)
+				end, err := fix(ctx)
 				require.NoError(t, err)
 				defer end()
 				require.Eventually(t, func() bool { return len(w.wrong(check)) == 0 }, time.Minute, 50*time.Millisecond, check)

@@ -87,7 +87,7 @@ func open(p *trouble.Place, file, dsn string) (err error) {
 }
 
 func play(ctx context.Context, p *trouble.Place, s trouble.Situation) error {
-	mend, err := s.Begin(ctx, p)
+	fix, err := s.Begin(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func play(ctx context.Context, p *trouble.Place, s trouble.Situation) error {
 	signal.Notify(interrupts, os.Interrupt)
 	fmt.Printf("%s: %s. Interrupt to fix it.\n", s.Name, s.What)
 	<-interrupts
-	end, err := mend(ctx)
+	end, err := fix(ctx)
 	if err != nil {
 		return err
 	}
