@@ -69,6 +69,7 @@ import (
 type trials struct {
 	*intake
 	rescans *rescans
+	turn    *Neighbour
 
 	lease *lease.Lease  // of the suspect on trial, or nil
 	look  time.Duration // when its row may be looked up, after the lease has ended
@@ -115,7 +116,7 @@ func (t *trials) review() {
 		}
 	}
 	t.lease, t.rescans.suspects = nil, nil
-	t.cfg.Trials.End()
+	t.turn.End()
 	t.rescans.head.hurried = true // to find the next suspect
 }
 
@@ -142,7 +143,7 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 		return *t.doubtful, true
 	}
 	found := t.rescans.suspects
-	if !t.cfg.Trials.Begin() {
+	if !t.turn.Begin() {
 		t.rescans.suspects = nil // another consumer of the process tries a suspect, and the next rescan finds this one again
 		return table.Suspect{}, false
 	}
@@ -154,7 +155,7 @@ func (t *trials) next() (s table.Suspect, ok bool) {
 func (t *trials) try(s table.Suspect) *batch.Failure {
 	defer func() {
 		if t.lease == nil && t.doubtful == nil {
-			t.cfg.Trials.End()
+			t.turn.End()
 		}
 	}()
 	most := t.cfg.MaxCrashes
@@ -199,6 +200,7 @@ func (t *trials) try(s table.Suspect) *batch.Failure {
 	}
 	t.lease, t.look, t.pause = c.Leases[0], 0, batch.Backoff{Low: 10 * time.Millisecond, High: time.Second}
 	t.lease.Suspect = true
+	t.turn.EndWith(t.lease)
 	t.deliver(c)
 	if last {
 		t.waitForEnd()

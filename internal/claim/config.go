@@ -7,7 +7,6 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
-	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -34,7 +33,7 @@ type Config struct {
 	Home         *lease.Home
 	Holder       Holder
 	Idleness     Idleness // nil without StopWhenIdle
-	Trials       order.Process
+	Neighbour    *Neighbour
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
 	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle

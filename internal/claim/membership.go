@@ -47,13 +47,19 @@ func (m *Membership) Next(newID func() [16]byte) [16]byte {
 	return m.term.ID
 }
 
-// Joined records a heartbeat with the ID of Next that lasts until ends. It reports whether the membership begins with it.
-func (m *Membership) Joined(ends time.Duration) (begins bool) {
+// Joined records a heartbeat with the ID of Next that lasts until ends. It reports whether the membership begins with it. A membership that
+// has ended does not last longer, because its slots and leases are lost: after such an answer, and after one that is itself too late, lasts
+// is false, and the consumer should join again at once.
+func (m *Membership) Joined(ends time.Duration) (begins, lasts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now := m.now()
+	if m.joined && now >= m.ends {
+		return false, false
+	}
 	begins, m.joined = !m.joined, true
 	m.ends = max(m.ends, ends)
-	return begins
+	return begins, now < m.ends
 }
 
 // Until returns the current ID of the consumer, and when the leases of this ID end at the latest.

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"sync"
 
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 )
 
@@ -23,8 +24,9 @@ type shared struct {
 
 // process is shared by all consumers of a process, whatever their queues.
 type process struct {
-	mu     sync.Mutex // guards what follows; held briefly
-	trying *Neighbour // has the turn, or nil
+	mu     sync.Mutex   // guards what follows; held briefly
+	trying *Neighbour   // has the turn, or nil
+	on     *lease.Lease // ends the turn, or nil
 }
 
 // neighbours has an entry for each queue that has consumers.
@@ -67,9 +69,10 @@ func Join(key notify.Key) *Neighbour {
 	return &Neighbour{key, s, processOf(key.DB)}
 }
 
-// Leave removes the consumer after it has ended. It ends its turn.
+// Leave removes the consumer after it has ended. It ends its turn, unless the turn ends with a lease: what holds that lease might still
+// end the process.
 func (n *Neighbour) Leave() {
-	n.End()
+	n.end(false)
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
 	if n.of.users--; n.of.users == 0 {
@@ -82,19 +85,31 @@ func (n *Neighbour) Begin() bool {
 	p := n.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.trying != nil {
+	if p.trying != nil && (p.on == nil || !isOver(p.on)) {
 		return false
 	}
-	p.trying = n
+	p.trying, p.on = n, nil
 	return true
 }
 
-// End ends the turn if this consumer has it.
-func (n *Neighbour) End() {
+// EndWith makes the turn of the consumer end when the lease is known to be over, even if the consumer does not call End.
+func (n *Neighbour) EndWith(l *lease.Lease) {
 	p := n.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.trying == n {
-		p.trying = nil
+		p.on = l
+	}
+}
+
+// End ends the turn if this consumer has it.
+func (n *Neighbour) End() { n.end(true) }
+
+func (n *Neighbour) end(leased bool) {
+	p := n.process
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.trying == n && (leased || p.on == nil) {
+		p.trying, p.on = nil, nil
 	}
 }

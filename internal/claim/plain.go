@@ -41,10 +41,10 @@ type Plain struct {
 }
 
 // NewPlain returns the claims of the consumer with this ID.
-func NewPlain(pace *Pace, t PlainTable, n *Neighbour, consumer [16]byte) *Plain {
+func NewPlain(pace *Pace, t PlainTable, consumer [16]byte) *Plain {
 	in := &intake{cfg: &pace.cfg, pace: pace, table: t, consumer: consumer, loop: pace.cfg.loop(), buffer: newBuffer()}
 	rescans := newRescans(in)
-	return &Plain{intake: in, gate: n.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans}}
+	return &Plain{intake: in, gate: in.cfg.Neighbour.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans, turn: in.cfg.Neighbour}}
 }
 
 // Source returns the buffer of leases.

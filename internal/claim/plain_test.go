@@ -80,11 +80,6 @@ func (health) Worked(time.Time)        {}
 func (health) Failed(time.Time, error) {}
 
 // turn lets a consumer try suspects.
-type turn struct{}
-
-func (turn) Begin() bool { return true }
-func (turn) End()        {}
-
 func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	q := &queue{t: t, key: notify.Key{Queue: t.Name()}, cleared: make(chan struct{}, 1), ended: make(chan struct{})}
 	stop, cancel := context.WithCancel(t.Context())
@@ -92,6 +87,10 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	subscription := notify.NewSubscription(nil, "q", nil)
 	waiter := q.key.Wait()
 	t.Cleanup(waiter.Close)
+	db := &sql.DB{}
+	t.Cleanup(claim.SimulateProcess(db))
+	n := claim.Join(notify.Key{DB: db})
+	t.Cleanup(n.Leave)
 	cfg := claim.Config{
 		Limits: claim.Limits{
 			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
@@ -107,7 +106,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Trials: turn{}, SpareTime: 10 * time.Second,
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Neighbour: n, SpareTime: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: claim.Holder{
 			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle, Backlogged: func() bool { return false },
@@ -121,9 +120,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 		change(&cfg)
 	}
 	q.pace = claim.NewPace(cfg)
-	n := claim.Join(notify.Key{DB: &sql.DB{}})
-	t.Cleanup(n.Leave)
-	q.plain = claim.NewPlain(q.pace, q, n, [16]byte{1})
+	q.plain = claim.NewPlain(q.pace, q, [16]byte{1})
 	q.pace.Serve(q)
 	return q
 }

@@ -49,7 +49,7 @@ func NewSlots(pace *Pace, m *Membership) *Slots {
 	seq := order.New(order.Config{
 		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
 		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Trials, Quiet: cfg.quiet,
+		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Neighbour, Quiet: cfg.quiet,
 	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,

@@ -23,7 +23,7 @@ func (c *Consumer) newClaims() {
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Trials: o.neighbour, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
+		Home: &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
 		SpareTime: cfg.spareTime(),
 		Holder: claim.Holder{
 			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged, Held: c.load.held,
@@ -37,7 +37,7 @@ func (c *Consumer) newClaims() {
 	o.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
 	if !q.Ordered {
-		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, o.neighbour, cfg.Consumer.ID)
+		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Consumer.ID)
 		c.claims, c.source = plain, plain.Source()
 		return
 	}

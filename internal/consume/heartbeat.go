@@ -43,7 +43,11 @@ func (h *heartbeat) run(ctx context.Context) {
 			pause /= 4
 		}
 		if err == nil && h.order != nil {
-			if h.membership.Joined(lease.After(began, h.cfg.LeaseFor)) {
+			begins, lasts := h.membership.Joined(lease.After(began, h.cfg.LeaseFor))
+			if !lasts {
+				pause = 0
+			}
+			if begins {
 				h.order.Hurry() // slots might be free
 				if h.cfg.Signals.Debouncer.Notifier != nil {
 					h.cfg.Signals.Wake() // the shares of other consumers are smaller

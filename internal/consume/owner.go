@@ -184,7 +184,6 @@ func (o *owner) leaseEnded(l *lease.Lease) {
 		o.pace.Take()
 	}
 	if l.Suspect {
-		o.neighbour.End()
 		base.Signal(o.load.cleared)
 	}
 	o.load.ended(&o.load.leases)

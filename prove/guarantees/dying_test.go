@@ -31,6 +31,7 @@ var dying = append([]test{
 	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
+	{"G07_AnAckInATransactionEndsATrialWhenItIsCommitted", trialInTransaction},
 	{"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages", lastTrialBehindHandler},
 	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
@@ -486,6 +487,43 @@ func oneTrialOfQueues(w *world) {
 		require.Len(w, first, 1)
 		require.Empty(w, received(), "a second suspect is delivered while the first is handled")
 		w.ack(first[0])
+	}
+}
+
+// trialInTransaction: if the transaction of an ack is rolled back, a death of the process still counts against the suspect.
+func trialInTransaction(w *world) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		suspectOf := func(name string) *chanq.Consumer[string] {
+			w.Helper()
+			q := w.Queue(kind.String()+name, chanq.Config{Spec: chanq.Spec{Kind: kind}})
+			testdb.Send(w, q, testdb.Texts("suspect")...)
+			w.Exec("UPDATE chanq_" + q.Name() + " SET lapses = 2, attempts = 2")
+			return testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 30 * time.Second, PollEvery: time.Second})
+		}
+		ackTx := func(l *chanq.Lease[string]) *sql.Tx {
+			w.Helper()
+			tx, err := w.DB.BeginTx(w.Soon(), nil)
+			require.NoError(w, err)
+			require.NoError(w, l.AckTx(w.Soon(), tx))
+			return tx
+		}
+		first := suspectOf("first")
+		l := testdb.Take(w, first, 1)[0]
+		second := suspectOf("second")
+		require.NoError(w, ackTx(l).Rollback())
+		first.Stop() // otherwise it tries its suspect again
+		w.pass(15 * time.Second)
+		require.Empty(w, second.C(), "the first suspect is still leased")
+		l = testdb.Take(w, second, 1)[0]
+		require.NoError(w, first.Shutdown(w.Soon()))
+
+		third := suspectOf("third")
+		require.NoError(w, ackTx(l).Commit())
+		began := time.Now()
+		w.ack(testdb.Take(w, third, 1)[0])
+		require.Less(w, time.Since(began), 15*time.Second)
+		require.NoError(w, second.Shutdown(w.Soon()))
+		require.NoError(w, third.Shutdown(w.Soon()))
 	}
 }
 

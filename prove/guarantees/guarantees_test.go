@@ -77,6 +77,7 @@ var over20s = map[string]bool{
 	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":                true,
 	"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages": true,
 	"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes":         true,
+	"G07_AnAckInATransactionEndsATrialWhenItIsCommitted":         true,
 	"G07_TheQueuesOfAProcessTryOneSuspectAtATime":                true,
 	"G10_ARedriveAtAnyMomentIsNotOvertaken":                      true,
 	"G10_LeasesThatExpireInAnOutageAreFoundSoonAfterIt":          true,

@@ -20,6 +20,7 @@ import (
 var orderedConsumers = []test{
 	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
 	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
+	{"G10_AHeartbeatAnsweredAfterTheMembershipHasEndedStallsNoKey", keysOfLateHeartbeat},
 	{"AStoppedConsumerReturnsASlotOnceItsAckTxHasCommitted", slotInTx},
 }
 
@@ -36,6 +37,38 @@ func readsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
 		}
 	}
 	return false
+}
+
+// keysOfLateHeartbeat: the answer comes when the consumer has given up its slots. It joins again at once.
+func keysOfLateHeartbeat(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
+	faults, db := w.Connect()
+	slow := testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1}})
+	c := testdb.Start(w, slow, chanq.ConsumerConfig{LeaseFor: steadyLease, PollEvery: 20 * time.Millisecond})
+	st, gate := w.orderedStatements(), make(chan struct{})
+	late := sync.OnceFunc(func() { close(gate) })
+	var last time.Time // when the last heartbeat began that is answered in time
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case !testdb.Runs(op, st.Join(sqlbatch.Consumer{})):
+		case time.Since(last) >= steadyLease: // it is answered in time
+			last = time.Now()
+		case time.Since(last) < steadyLease*9/10:
+			return faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+		default:
+			time.AfterFunc(steadyLease*21/20-time.Since(last), late)
+			return faultdb.Stick(gate)
+		}
+		return faultdb.Fault{}
+	})
+	select {
+	case <-gate:
+	case <-w.Soon().Done():
+	}
+	began := time.Now()
+	testdb.Send(w, q, keyed("a", 1, 1)...)
+	w.ack(w.next(c, "a/1"))
+	require.Less(w, time.Since(began), 20*time.Second)
 }
 
 // keysOfMany has consumers join and leave while many messages are sent and handled.

@@ -31,15 +31,16 @@ import (
 
 // pairSeeds found defects, which are fixed.
 var pairSeeds = []uint64{
-	158454363734052592, // a commit hung after it was applied, and its context did not end
+	158454363734052592,  // a commit hung after it was applied, and its context did not end
+	4267341513118610188, // the answer to a heartbeat came when the membership had ended
 }
 
 // pairsVariable selects the history of one seed: CHANQ_PAIR=123 go test ./prove/histories -run PairsOfFaults
 const pairsVariable = "CHANQ_PAIR"
 
 func TestPairsOfFaults(t *testing.T) {
-	n := testdb.Of(120, 200, 200_000)
-	if raceDetector {
+	n := testdb.Of(2000, 200, 200_000)
+	if raceDetector || testing.Short() {
 		n = 30
 	}
 	seeds := slices.Clone(pairSeeds)
@@ -136,6 +137,7 @@ func playPair(t *testing.T, seed uint64) {
 	p.judge()
 	require.NoError(t, p.db.Close())
 	require.NoError(t, p.clean.Close())
+	time.Sleep(time.Minute) // an attempt to connect that hung while the queue was closed ends
 }
 
 func draw[V any](p *pair, list ...V) V { return list[p.IntN(len(list))] }
