@@ -14,6 +14,12 @@ func Lingering(b *Notifier, d time.Duration) *Notifier {
 	return b
 }
 
+// LastNotifications is how long Close still sends, and SendFor how long a failed notification is repeated.
+const (
+	LastNotifications = lastNotifications
+	SendFor           = sendFor
+)
+
 // Slot returns the listener slot that this process holds and listens to, or -1.
 func (b *Notifier) Slot(queue string) int {
 	b.mu.Lock()

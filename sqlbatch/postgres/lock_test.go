@@ -113,7 +113,7 @@ func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T)
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = conn.ExecContext(q.ctx, `SET lock_timeout = 7777`)
+	_, err = conn.ExecContext(q.ctx, `SET lock_timeout = 77777`)
 	require.NoError(t, err)
 	ordinary := func() (timeout string) {
 		require.NoError(t, conn.QueryRowContext(q.ctx, `SHOW lock_timeout`).Scan(&timeout))
@@ -134,13 +134,13 @@ func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T)
 		_, err = suite.Rows(q.ctx, conn, st)
 		require.Equal(t, sqlbatch.RolledBack, postgres.Dialect.Classify(err), "%s: %v", name, err)
 		require.GreaterOrEqual(t, time.Since(start), sqlbatch.LockWait, name)
-		require.Less(t, time.Since(start), 5*time.Second, name)
+		require.Less(t, time.Since(start), time.Minute, name)
 		require.Equal(t, before, everything(), name)
-		require.Equal(t, "7777ms", ordinary(), name)
+		require.Equal(t, "77777ms", ordinary(), name)
 
 		require.NoError(t, tx.Rollback())
 		require.Equal(t, items, q.settled(conn, st), name)
-		require.Equal(t, "7777ms", ordinary(), name)
+		require.Equal(t, "77777ms", ordinary(), name)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
@@ -188,6 +189,7 @@ func TestNoMessageAppearsBelowTheWatermark(t *testing.T) {
 	q, r := newOrdered(t)
 	passed := 0
 	rapid.Check(t, func(t *rapid.T) {
+		q.ctx = testdb.Soon(q.T) // all histories together might take longer
 		q.exec(`DELETE FROM chanq_orders`)
 		w := watch(q, r)
 		type open struct {

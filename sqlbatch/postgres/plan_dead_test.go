@@ -105,6 +105,7 @@ func TestCausesReadAFewPagesOfManyDead(t *testing.T) {
 	q := newQueue(t)
 	q.exec(`INSERT INTO chanq_orders__dead (id, enqueued_at, ended_at, cause, fingerprint, fence, attempts, priority, body)
 SELECT gen_random_uuid(), i, i, 1 + i % 4, CASE i / 4 % 10 WHEN 0 THEN NULL ELSE 1::bigint << 56 | i / 4 % 10 END, 1, 1, 0, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, 100000) AS i`)
+	q.unseen() // the pages that a snapshot sees as they were are not read from the index alone
 	q.exec(`VACUUM ANALYZE chanq_orders__dead`)
 	require.Len(t, q.rows(q.db, q.Causes(sqlbatch.Group{}, 100, 1)), 40)
 	require.LessOrEqual(t, q.buffers(q.Causes(sqlbatch.Group{}, 100, 1)), 40*4*4, "a seek to the group, to its first and its last message, and one entry")

@@ -167,7 +167,7 @@ func TestAMigrationOfAnExistingQueueLocksNoTable(t *testing.T) {
 	tx := q.begin()
 	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders, chanq_orders__dead, chanq_orders__done IN EXCLUSIVE MODE`)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(q.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(q.ctx, time.Minute)
 	defer cancel()
 	require.NoError(t, chanq.Migrate(ctx, q.db, "orders", chanq.Config{}))
 }

@@ -369,7 +369,7 @@ func TestASampleIsAddedAsAWhole(t *testing.T) {
 			_, err := suite.Rows(ctx, q.DB(), q.Sample(sqlbatch.Sample{Sent: 1}))
 			failed <- err
 		}()
-		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond)
+		require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, testdb.Patience, time.Millisecond) // for a lock, and its time has begun
 		q.Clock().Advance(sqlbatch.LockWait + time.Millisecond)
 		require.Equal(t, int32(1222), numberOf(<-failed))
 		require.NoError(t, tx.Rollback())

@@ -116,6 +116,10 @@ func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 
 func TestTheDocumentedPermissionsOfAConsumerSuffice(t *testing.T) {
 	t.Parallel()
+	inBubble(t, consumerPermissions) // because its leases are short
+}
+
+func consumerPermissions(t *testing.T) {
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
 	db := login(t, ctx, q, "chanq_consumer")

@@ -70,6 +70,7 @@ func TestWorkersAreReplacedAndStoppedAndFailuresReported(t *testing.T) {
 	never := func() (bool, error) { return false, nil }
 	require.ErrorContains(t, c.Run(testdb.Soon(t), time.Millisecond, never), "ended by itself")
 	require.Zero(t, acts)
+	<-c.Places[0].Ended() // the other one might have failed first
 	require.Error(t, c.Kill(c.Places[0]), "it has ended")
 }
 

@@ -2,6 +2,7 @@ package mssqltest_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mssql "github.com/microsoft/go-mssqldb"
@@ -84,9 +85,14 @@ func TestAFaultLeavesTheStateOfItsMoment(t *testing.T) {
 	}
 }
 
+// In a bubble no time passes between the failover and the login that it refuses.
 func TestAFailoverCutsConnectionsAndRefusesLoginsForAWhile(t *testing.T) {
 	t.Parallel()
-	s := mssqltest.Start(t, mssqltest.Options{})
+	synctest.Test(t, failover)
+}
+
+func failover(t *testing.T) {
+	s := mssqltest.Start(t, mssqltest.Options{InMemory: true})
 	conn, err := s.DB().Conn(t.Context())
 	require.NoError(t, err)
 	s.DB().SetMaxIdleConns(0)

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,19 +68,29 @@ func ranOutInPlace(w *world) {
 
 // heads tests that each lane begins at its own head, which stays behind the clock by the margin.
 func heads(w *world) {
-	for n := byte(1); n <= 4; n++ { // of each priority from Low up: an old message, and a new one
-		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: ID(n + 10), Priority: int8(n) - 2})
-		w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
-	}
 	from := func(f ...int64) sqlbatch.ClaimParams {
 		p := ClaimOf(10)
 		p.Heads = sqlbatch.Heads(f)
 		return p
 	}
-	now := w.now()
-	old := now - time.Hour.Milliseconds() - 30_000
-	w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
-	require.ElementsMatch(w, []byte{1, 11, 12}, Numbers(w.run(w.Claim(from(old, now, now, now)))), "what is newer than the margin counts always")
+	var now, old int64
+	for {
+		w.exec("DELETE FROM chanq_orders")
+		for n := byte(1); n <= 4; n++ { // of each priority from Low up: an old message, and a new one
+			w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: ID(n + 10), Priority: int8(n) - 2})
+			w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
+		}
+		now = w.now()
+		old = now - time.Hour.Milliseconds() - 30_000
+		w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
+		newest := w.get(12)["due_at"].(int64)
+		got := Numbers(w.run(w.Claim(from(old, now, now, now))))
+		if !slices.Contains(got, 12) && w.now()-newest > sqlbatch.HeadMargin.Milliseconds() {
+			continue // the machine was so slow that the message was not new
+		}
+		require.ElementsMatch(w, []byte{1, 11, 12}, got, "what is newer than the margin counts always")
+		break
+	}
 	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{now, now, old, now}))[0][0], int64(0))
 	require.Greater(w, w.run(w.NextDue(sqlbatch.Heads{now, now, now, now}))[0][0], int64(0), "scheduled messages are behind the head")
 	far := now + 2*time.Hour.Milliseconds()

@@ -285,12 +285,13 @@ var delayOf = map[sqlbatch.State]time.Duration{sqlbatch.Scheduled: time.Hour}
 
 // A step begins where the previous one ended, and messages that arrive behind the first step are left for the next call.
 func windows(w *world) {
+	const unit = 100_000 // milliseconds between two ends: long enough for a slow machine
 	steps := map[string]func(n int, w sqlbatch.Window) sqlbatch.Statement{
 		"purge of the dead": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Dead, n, win) },
 		"purge of the done": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Done, n, win) },
 		"redrive":           func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Redrive(n, nil, win) },
 		"trim": func(n int, win sqlbatch.Window) sqlbatch.Statement {
-			return w.Trim(sqlbatch.Done, time.Duration(w.now()-win.Before+500)*time.Millisecond, n, win.After) // for a clock that advances
+			return w.Trim(sqlbatch.Done, time.Duration(w.now()-win.Before+unit/2)*time.Millisecond, n, win.After) // for a clock that advances
 		},
 	}
 	for name, step := range steps {
@@ -306,18 +307,18 @@ func windows(w *world) {
 			w.run(w.Archive(items))
 		}
 		for n := byte(1); n <= 4; n++ {
-			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)), w.is(n))
+			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)*unit/1000), w.is(n))
 		}
-		win := sqlbatch.Window{After: 2000, Before: 4000}
+		win := sqlbatch.Window{After: 2 * unit, Before: 4 * unit}
 		if name != "trim" { // trim takes no ids
-			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2000, AfterID: ID(2), Before: 3000})), name)
+			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2 * unit, AfterID: ID(2), Before: 3 * unit})), name)
 		}
 		rows := w.run(step(1, win))
 		require.Equal(w, []byte{2}, Numbers(rows), name)
-		require.EqualValues(w, 2000, rows[0][1], "when it ended: %s", name)
+		require.EqualValues(w, 2*unit, rows[0][1], "when it ended: %s", name)
 		require.Equal(w, []byte{3}, Numbers(w.run(step(10, win))), name)
 		require.Empty(w, w.run(step(10, win)), name)
-		require.ElementsMatch(w, []byte{1, 4}, Numbers(w.run(step(10, sqlbatch.Window{Before: 5000}))), name)
+		require.ElementsMatch(w, []byte{1, 4}, Numbers(w.run(step(10, sqlbatch.Window{Before: 5 * unit}))), name)
 	}
 }
 

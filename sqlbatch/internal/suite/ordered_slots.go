@@ -13,7 +13,7 @@ import (
 // Owners of the slots of an ordered queue.
 
 func leasesEndWithMembership(w *world) {
-	w.joinAs(Consumer, 10*time.Second)
+	w.joinAs(Consumer, time.Minute)
 	until := w.run(w.Consumers())[0][5]
 	w.line(0, "a", 1)
 	ends := func() any { w.Helper(); return w.get(1)["lease_until"] }
@@ -21,8 +21,8 @@ func leasesEndWithMembership(w *world) {
 	require.Len(w, w.run(w.Extend(Consumer, items, time.Hour)), 1)
 	require.Equal(w, until, ends())
 	w.joinAs(Consumer, time.Hour)
-	require.Len(w, w.run(w.Extend(Consumer, items, time.Minute)), 1)
-	require.InDelta(w, w.now()+time.Minute.Milliseconds(), ends(), 10_000)
+	require.Len(w, w.run(w.Extend(Consumer, items, 10*time.Minute)), 1)
+	require.InDelta(w, w.now()+(10*time.Minute).Milliseconds(), ends(), 30_000)
 	later := ends()
 	w.run(w.Leave(Consumer))
 	require.Len(w, w.run(w.SkipLocked().Extend(Consumer, items, 2*time.Hour)), 1)
@@ -90,7 +90,7 @@ func slotsAreListed(w *world) {
 		require.Equal(w, int64(2), row[4], "consumers")
 	}
 	require.Equal(w, string(Consumer[:]), rows[1][1])
-	require.InDelta(w, time.Hour.Milliseconds(), rows[1][2], 10_000)
+	require.InDelta(w, time.Hour.Milliseconds(), rows[1][2], 30_000)
 	require.Equal(w, []any{string(other[:]), fence}, []any{rows[2][1], rows[2][3]})
 	w.shift("chanq__consumers.until", -2*time.Hour, "name = '"+nameOf(other)+"'")
 	w.run(w.Leave(Consumer))

@@ -135,10 +135,10 @@ func extendsOfReads(w *world) {
 	for range 2 {
 		require.Equal(w, []sqlbatch.Item{item.Item}, Items(w.run(w.Extend(Consumer, []sqlbatch.Item{item.Item}, time.Minute)), 1))
 		require.Equal(w, []any{"leased", item.Fence, int64(1), string(Consumer[:])}, w.get(1).of("state", "fence", "attempts", "leased_by"))
-		require.InDelta(w, w.now()+time.Minute.Milliseconds(), w.get(1)["lease_until"], 10_000)
+		require.InDelta(w, w.now()+time.Minute.Milliseconds(), w.get(1)["lease_until"], 30_000)
 	}
 	require.Len(w, w.run(w.Extend(Consumer, []sqlbatch.Item{item.Item}, 24*time.Hour)), 1)
-	require.InDelta(w, w.now()+time.Hour.Milliseconds(), w.get(1)["lease_until"], 10_000, "not beyond the membership")
+	require.InDelta(w, w.now()+time.Hour.Milliseconds(), w.get(1)["lease_until"], 30_000, "not beyond the membership")
 }
 
 // The fence after a settle is greater than that of the delivery, the greater of the stored fence and the slot's.
