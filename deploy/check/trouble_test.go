@@ -145,7 +145,7 @@ func TestNoAlertFiresOnAQueueOfTransactions(t *testing.T) {
 	require.Equal(t, "4", now[`chanq_attempted_messages_total{queue="post"}`])
 	require.Equal(t, "0", now[`chanq_sent_messages_total{queue="post"}`])
 	now[`chanq_messages{queue="post",state="leased"}`], before[`chanq_messages{queue="post",state="leased"}`] = "1", "1" // there is always one
-	for _, scrape := range []map[string]string{before, now} { // of a few statements, one is slow where the machine pauses for a second
+	for _, scrape := range []map[string]string{before, now} {                                                            // of a few statements, one is slow where the machine pauses for a second
 		maps.DeleteFunc(scrape, func(name, _ string) bool { return strings.HasPrefix(name, "chanq_statement_duration_seconds") })
 	}
 	for name, r := range alerts(t) {
