@@ -67,11 +67,16 @@ func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
 	program := "package main\n\nimport (\n\t_ \"github.com/chanq/chanq\"\n\t_ \"github.com/jackc/pgx/v5/stdlib\"\n)\n\nfunc main() {}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
 	run := func(args ...string) string {
-		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-		out, err := cmd.Output()
-		require.NoError(t, err, "go %s: %s", strings.Join(args, " "), out)
-		return string(out)
+		for tries := 1; ; tries++ { // the network may fail for a moment
+			cmd := exec.CommandContext(t.Context(), "go", args...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+			out, err := cmd.Output()
+			if err != nil && tries < 3 {
+				continue
+			}
+			require.NoError(t, err, "go %s: %s", strings.Join(args, " "), out)
+			return string(out)
+		}
 	}
 	run("mod", "init", "example.com/program")
 	run("mod", "edit", "-go=1.25.0", "-replace=github.com/chanq/chanq="+root)

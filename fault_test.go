@@ -109,6 +109,11 @@ func meetFault(t *testing.T, at string) {
 		err = Pipe(c, q, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
 	case "ack":
 		err = (<-c.C()).Ack()
+	case "extend": // a lease that ends while the program pauses makes room for a claim
+		go func() {
+			for range c.C() {
+			}
+		}()
 	}
 	<-soon(t).Done()
 	require.Fail(t, "the program continues", err)

@@ -119,8 +119,9 @@ func TestMessagesHaveTheGivenKeys(t *testing.T) {
 }
 
 func TestMessagesOfASustainedRunCanHaveKeys(t *testing.T) {
-	results := runJSON(t, "sustained", "-ordered", "-for", "400ms", "-every", "200ms", "-backlog", "500")
-	require.Len(t, results, 2)
-	require.Equal(t, manyKeys, results[1].Keys)
-	require.Positive(t, results[0].N+results[1].N)
+	results, received := runSustained(t, 400*time.Millisecond, 2, "-ordered", "-backlog", "500")
+	for _, r := range results { // one or two: a slow machine merges them
+		require.Equal(t, manyKeys, r.Keys)
+	}
+	require.Positive(t, received)
 }

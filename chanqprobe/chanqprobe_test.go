@@ -102,7 +102,7 @@ func TestAConsumerThatEndedWithAnErrorIsNotAlive(t *testing.T) {
 	_, err = db.ExecContext(t.Context(), "DROP TABLE chanq_breaks")
 	require.NoError(t, err)
 	<-breaks.Done()
-	require.Eventually(t, func() bool { code, body = get(p.Live()); return code == 500 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { code, body = get(p.Live()); return code == 500 }, time.Minute, time.Millisecond)
 	require.Equal(t, "breaks has ended: the queue's tables are missing, or older than the program: run chanq migrate\n", body)
 	get(p.Live())
 	require.Equal(t, 1, strings.Count(log.String(), "chanq migrate breaks"), "whole, once, in the log: %s", log.String())

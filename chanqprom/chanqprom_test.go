@@ -44,7 +44,7 @@ func TestPrometheusReadsTheOutcomesOfMessages(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
-	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute})
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
 	require.NoError(t, err)
 	stop := m.Watch(admin(t, db, "mail"))
@@ -61,6 +61,9 @@ func TestPrometheusReadsTheOutcomesOfMessages(t *testing.T) {
 	require.NoError(t, (<-c.C()).Nack(chanq.DeadLetter(errors.New("bad"))))
 	require.NoError(t, c.Flush(t.Context()))
 	require.Eventually(t, func() bool { return c.Stats().Buffered == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { // its first heartbeat waits for nothing and is waited for by nothing
+		return scrape(t, m)[`chanq_consumers{queue="mail"}`] == "1"
+	}, time.Minute, time.Millisecond)
 
 	seen := scrape(t, m)
 	for name, want := range map[string]string{
@@ -125,7 +128,7 @@ func TestHooksAreCounted(t *testing.T) {
 func TestAllQueuesAreMeasuredIncludingLaterOnes(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
 	require.NoError(t, err)
-	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute})
 	defer m.WatchAll(db, chanq.Config{})()
 	require.Empty(t, scrape(t, m))
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
@@ -193,7 +196,7 @@ func TestShardsAreDistinguished(t *testing.T) {
 		shards = append(shards, chanqshards.Shard{Name: name, DB: db})
 	}
 	require.NoError(t, chanqshards.Migrate(t.Context(), shards, "mail", chanq.Config{}))
-	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute})
 	q, err := chanqshards.Open[string](t.Context(), shards, "mail", chanq.Config{Hooks: m.Hooks()})
 	require.NoError(t, err)
 	var stops []func()
@@ -231,7 +234,7 @@ func TestShardsAreDistinguished(t *testing.T) {
 	}
 
 	// Each event alone, in a program without other events of the queue.
-	each := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	each := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute})
 	defer each.WatchAll(shards[q.ShardOf(message)].DB, chanq.Config{})()
 	require.Equal(t, "1", scrape(t, each)[`chanq_up{queue="mail/`+strconv.Itoa(q.ShardOf(message))+`"}`])
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,7 +106,7 @@ func TestAnOutageEndsWithItsConsumer(t *testing.T) {
 // Unavailable databases do not hide others, and neither do queues with the same name.
 func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	var log strings.Builder
-	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	well, away, alsoAway := opened(t, "mail"), opened(t, "mail", "post"), opened(t, "mail")
 	defer m.Watch(refusing{hung{"mail"}})()
 	for _, db := range []*sql.DB{away, well, alsoAway} {
@@ -153,14 +154,16 @@ func (ready) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 }
 
 func TestHungQueuesDoNotHideOthers(t *testing.T) {
-	m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
-	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		defer m.Watch(hung{name})()
-	}
-	defer m.Watch(ready{hung{"ready"}})()
-	seen := scrape(t, m)
-	require.Equal(t, "0", seen[`chanq_up{queue="e"}`])
-	require.Equal(t, "1", seen[`chanq_up{queue="ready"}`])
+	synctest.Test(t, func(t *testing.T) { // the timeout does not end before the others are read
+		m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			defer m.Watch(hung{name})()
+		}
+		defer m.Watch(ready{hung{"ready"}})()
+		seen := scrape(t, m)
+		require.Equal(t, "0", seen[`chanq_up{queue="e"}`])
+		require.Equal(t, "1", seen[`chanq_up{queue="ready"}`])
+	})
 }
 
 // refusing is a queue whose database errors contain its user and host.
@@ -173,7 +176,7 @@ func (refusing) Stats(context.Context) (chanqadmin.Stats, error) {
 // Errors of a database, for example with names of hosts and users, are only in the log.
 func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	var log strings.Builder
-	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	defer m.Watch(refusing{hung{"mail"}})()
 	for range 3 {
 		w := httptest.NewRecorder()
@@ -189,7 +192,7 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 // even as another kind.
 func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 	db := opened(t, "mail")
-	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute})
 	defer m.WatchAll(db, chanq.Config{})()
 	for _, change := range [][2]string{
 		{"UPDATE chanq__queues SET min_version = min_version + 100", "UPDATE chanq__queues SET min_version = min_version - 100"}, // such a queue cannot be opened

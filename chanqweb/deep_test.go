@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
@@ -58,6 +59,9 @@ var deepFill = map[string][]string{
 	},
 }
 
+// patiently lets a page wait for a slow machine.
+func patiently(c *chanqweb.Config) { c.Timeout = time.Minute }
+
 // Whatever a queue contains, a page runs the same few queries, which read a bounded part of it. With
 // millions of messages each query takes less than a tenth of a second.
 func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
@@ -73,7 +77,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 			e.Require(t)
 			shop := deepShop(t, e, n)
 			// A new page has no cached figures, and has to open a queue first.
-			opening := shop.statements(func() { shop.open(everything).see("/q/mail/messages?state=done") }) - 1
+			opening := shop.statements(func() { shop.open(everything, patiently).see("/q/mail/messages?state=done") }) - 1
 			var plans strings.Builder
 			for _, page := range []struct {
 				path       string
@@ -97,7 +101,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 			} {
 				asked, took, least := 0, time.Duration(0), time.Hour
 				for range 3 { // the first may have to read from the disk
-					s := shop.open(everything)
+					s := shop.open(everything, patiently)
 					asked = shop.statements(func() {
 						began := time.Now()
 						s.see(page.path)
@@ -106,7 +110,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 					least = min(least, took)
 				}
 				require.LessOrEqual(t, asked, opening+page.statements, page.path)
-				sent := shop.sent(func() { shop.open(everything).see(page.path) })
+				sent := shop.sent(func() { shop.open(everything, patiently).see(page.path) })
 				switch e.Name {
 				case testdb.Postgres.Name:
 					read := shop.blocks(sent)

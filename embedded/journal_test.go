@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -115,33 +116,37 @@ func (e *execer) ExecContext(context.Context, string, []driver.NamedValue) (driv
 	return driver.RowsAffected(0), nil
 }
 
+// In a bubble, so that no attempt takes longer than its statements, and no pause ends by itself.
 func TestALogThatCannotBeShortenedIsTriedWithGrowingPauses(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	long := func() { require.NoError(t, os.Truncate(path, journalLong+1)) }
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	j := newJournal(path)
-	nothing := &execer{do: func() {}}
-	j.shorten(nothing)
-	require.Zero(t, nothing.calls, "a short log is left alone")
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "log")
+		long := func() { require.NoError(t, os.Truncate(path, journalLong+1)) }
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		j := newJournal(path)
+		nothing := &execer{do: func() {}}
+		j.shorten(nothing)
+		require.Zero(t, nothing.calls, "a short log is left alone")
 
-	long()
-	slow := &execer{do: func() { time.Sleep(2 * time.Millisecond) }} // each of three statements, as with readers
-	var pauses []time.Duration
-	for range 12 {
-		j.next = time.Time{} // the pause is over
-		j.shorten(slow)
-		calls := slow.calls
-		j.shorten(slow)
-		require.Equal(t, calls, slow.calls, "a pause follows a slow attempt")
-		require.WithinDuration(t, time.Now().Add(j.pause), j.next, time.Second)
-		pauses = append(pauses, j.pause)
-	}
-	require.GreaterOrEqual(t, pauses[0], journalShare*6*time.Millisecond, "at most 5 % of the time")
-	require.Greater(t, pauses[1], pauses[0])
-	require.Equal(t, journalAtLeast, pauses[11])
+		long()
+		slow := &execer{do: func() { time.Sleep(2 * time.Millisecond) }} // each of three statements, as with readers
+		var pauses []time.Duration
+		for range 12 {
+			j.next = time.Time{} // the pause is over
+			began := time.Now()
+			j.shorten(slow)
+			calls := slow.calls
+			j.shorten(slow)
+			require.Equal(t, calls, slow.calls, "a pause follows a slow attempt")
+			require.Equal(t, began.Add(j.pause), j.next)
+			pauses = append(pauses, j.pause)
+		}
+		require.Equal(t, journalShare*6*time.Millisecond, pauses[0], "at most 5 % of the time")
+		require.Greater(t, pauses[1], pauses[0])
+		require.Equal(t, journalAtLeast, pauses[11])
 
-	j.next = time.Time{}
-	j.shorten(&execer{do: func() { require.NoError(t, os.Truncate(path, 0)) }})
-	require.Zero(t, j.pause)
-	require.LessOrEqual(t, time.Until(j.next), journalLook)
+		j.next = time.Time{}
+		j.shorten(&execer{do: func() { require.NoError(t, os.Truncate(path, 0)) }})
+		require.Zero(t, j.pause)
+		require.LessOrEqual(t, time.Until(j.next), journalLook)
+	})
 }

@@ -61,7 +61,7 @@ func TestARemovedPipeOfAnIdleConsumerIsCreatedAgain(t *testing.T) {
 	require.NoError(t, os.RemoveAll(s.path+"-notify"))
 	began := time.Now()
 	s.pass()
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), time.Minute)
 	s.pass()
 }
 

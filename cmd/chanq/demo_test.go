@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,31 +104,41 @@ func TestCommandLinesAreQuotedForTheShell(t *testing.T) {
 }
 
 // Ten times in a row the demo is killed without warning, early or late, and started again on the
-// same file.
+// same file. If it ends before it is killed, because this process has paused, it starts over.
 func TestDemoSurvivesKills(t *testing.T) {
 	files, kills := testdb.Of(3000, 5000), testdb.Of(4, 10)
 	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
 	args := []string{"demo", "--dir", dir, "--db", db, "--lease", "1s", "--progress-every", "2ms"}
-	done := 0
-	for i := range kills {
-		child := start(t, args...)
+	done, restarts, over := 0, 0, []string(nil)
+	for i := 0; i < kills; {
+		child := start(t, append(slices.Clone(args), over...)...)
+		runs := false
 		if i%2 == 0 { // at any moment, even before the tables exist
-			child.read(t, 1+rand.IntN(30), -1)
+			runs = child.read(t, 1+rand.IntN(30), -1)
 		} else { // during the work
-			child.read(t, 1+rand.IntN(5), done)
-			require.Less(t, child.last, files, "the demo ended before it was killed")
+			runs = child.read(t, 1+rand.IntN(5), done) && child.last < files
 		}
 		require.NoError(t, child.cmd.Process.Kill())
-		var exit *exec.ExitError
-		require.ErrorAs(t, child.cmd.Wait(), &exit)
-		require.Equal(t, -1, exit.ExitCode(), "ended by a signal")
+		err := child.cmd.Wait()
+		if err != nil {
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, -1, exit.ExitCode(), "ended by a signal")
+		}
+		if !runs || err == nil {
+			restarts++
+			require.Less(t, restarts, 10)
+			done, over = 0, []string{"--fresh"}
+			continue
+		}
 		if child.first >= 0 {
 			require.GreaterOrEqual(t, child.first, done, "counts are not lost")
 			done = child.last
 		}
+		i, over = i+1, nil
 	}
 	out := finish(t, args...)
-	require.Contains(t, out, "going on: ")
+	require.Regexp(t, "going on: |verifying again", out)
 	require.True(t, strings.HasSuffix(out, fmt.Sprintf("\nverified %d files, 0 differences, 0 lost, 0 duplicated\n", files)), out)
 }
 
@@ -137,16 +149,24 @@ func TestInterruptDrainsTheDemo(t *testing.T) {
 	files := testdb.Of(2000, 5000)
 	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
 	args := []string{"demo", "--dir", dir, "--db", db, "--progress-every", "2ms"}
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		child := start(t, args...)
-		child.read(t, 1, 0)
-		require.Less(t, child.last, files)
-		require.NoError(t, child.cmd.Process.Signal(signal))
+	restarts, over := 0, []string(nil)
+	for i, signals := 0, []os.Signal{os.Interrupt, syscall.SIGTERM}; i < len(signals); {
+		child := start(t, append(slices.Clone(args), over...)...)
+		runs := child.read(t, 1, 0) && child.last < files
+		require.NoError(t, child.cmd.Process.Signal(signals[i]))
 		rest, err := io.ReadAll(child.lines)
 		require.NoError(t, err)
-		var exit *exec.ExitError
-		require.ErrorAs(t, child.cmd.Wait(), &exit)
-		require.Equal(t, exitInterrupted, exit.ExitCode())
+		if err = child.cmd.Wait(); err != nil {
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, exitInterrupted, exit.ExitCode())
+		}
+		if !runs || err == nil { // it ended before the signal, because this process has paused
+			restarts++
+			require.Less(t, restarts, 10)
+			over = []string{"--fresh"}
+			continue
+		}
 		require.Contains(t, string(rest), "continue with: chanq demo --db "+db+"\nchanq: interrupted\n")
 		c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
 		require.NoError(t, err)
@@ -156,6 +176,7 @@ func TestInterruptDrainsTheDemo(t *testing.T) {
 			require.Zero(t, q.Leased, "nothing stays leased in %s", q.name)
 		}
 		require.NoError(t, c.Close())
+		i, over = i+1, nil
 	}
 	require.Contains(t, finish(t, args...), fmt.Sprintf("verified %d files, 0 differences, 0 lost, 0 duplicated\n", files))
 }
@@ -212,12 +233,16 @@ func finish(t *testing.T, args ...string) string {
 
 var hashed = regexp.MustCompile(`^hashing through two queues: (\d+) of`)
 
-// read returns after n lines: any lines if beyond is negative, otherwise counts above beyond.
-func (c *child) read(t *testing.T, n, beyond int) {
+// read returns after n lines: any lines if beyond is negative, otherwise counts above beyond. It reports whether the
+// program had not ended by then.
+func (c *child) read(t *testing.T, n, beyond int) (runs bool) {
 	t.Helper()
 	for n > 0 {
 		line, err := c.lines.ReadString('\n')
-		require.NoError(t, err, "the program ended: %s", line)
+		if errors.Is(err, io.EOF) {
+			return false
+		}
+		require.NoError(t, err)
 		if found := hashed.FindStringSubmatch(line); found != nil {
 			c.last, err = strconv.Atoi(found[1])
 			require.NoError(t, err)
@@ -229,6 +254,7 @@ func (c *child) read(t *testing.T, n, beyond int) {
 			n--
 		}
 	}
+	return true
 }
 
 // folderOf creates a folder of n files in subfolders of a hundred.

@@ -57,11 +57,11 @@ func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
 						seen += f.Found + "\n"
 					}
 					return strings.Contains(seen, words) && seen != ""
-				}, time.Minute, 50*time.Millisecond, check)
+				}, 3*time.Minute, 50*time.Millisecond, check)
 				end, err := fix(ctx)
 				require.NoError(t, err)
 				defer end()
-				require.Eventually(t, func() bool { return len(w.wrong(check)) == 0 }, time.Minute, 50*time.Millisecond, check)
+				require.Eventually(t, func() bool { return len(w.wrong(check)) == 0 }, 3*time.Minute, 50*time.Millisecond, check)
 			})
 		}
 	}
