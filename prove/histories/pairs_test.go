@@ -135,6 +135,8 @@ func playPair(t *testing.T, seed uint64) {
 	require.NoError(t, <-ended, p.drawn)
 	require.NoError(t, consumer.Shutdown(testdb.Soon(t)), p.drawn)
 	p.judge()
+	// SQLite lets an attempt to connect wait for a lock, also when its caller has given up. A bubble's clock stops with the test.
+	time.Sleep(connectWithin)
 	require.NoError(t, p.db.Close())
 	require.NoError(t, p.clean.Close())
 	time.Sleep(time.Minute) // an attempt to connect that hung while the queue was closed ends
@@ -142,9 +144,13 @@ func playPair(t *testing.T, seed uint64) {
 
 func draw[V any](p *pair, list ...V) V { return list[p.IntN(len(list))] }
 
+// connectWithin is longer than an attempt to connect: SQLite waits for a lock for 10 s.
+const connectWithin = 15 * time.Second
+
 // recoversWithin is the time after the last fault in which everything is handled: leases of a dead consumer expire, and failed operations
-// are repeated after pauses of at most 5 s.
-const recoversWithin = 30 * time.Second
+// are repeated after pauses of at most 5 s. A consumer of an ordered queue repeats a slow read that failed after 20 times its duration,
+// which is up to the statement timeout.
+const recoversWithin = 3 * time.Minute
 
 func (p *pair) empties() {
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {

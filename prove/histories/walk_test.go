@@ -275,7 +275,7 @@ func (w *walk) soon() context.Context { return w.within(testdb.Patience) }
 // end, but longer than other statements need on a busy machine.
 func (w *walk) statement() time.Duration {
 	if w.mishap.hangs {
-		return 3 * time.Second
+		return 15 * time.Second
 	}
 	return testdb.Patience
 }

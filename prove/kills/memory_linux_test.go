@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,6 +61,7 @@ func (h hungry) Decode(data []byte, body any) error {
 
 // starve handles messages until its input or its memory ends.
 func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
+	debug.SetGCPercent(100) // testdb sets more
 	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memoryLimit, Max: memoryLimit}); err != nil {
 		return err
 	}
@@ -87,6 +89,7 @@ func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 
 func TestOnlyTheMessageThatExhaustsMemoryIsDeadLettered(t *testing.T) {
 	testdb.Long(t)
+	t.Setenv("GOMAXPROCS", "2") // of the consumers: each thread takes 8 MiB of their memory
 	for _, c := range []struct {
 		name    string
 		engine  testdb.Engine

@@ -123,13 +123,17 @@ func TestAHungQueueDelaysNoOther(t *testing.T) {
 					require.NoError(w, err)
 					defer conn.Close()
 				}
+				soon := 2 * time.Second
+				if !w.Engine.Bubble { // any machine is this fast; the claim hangs for longer
+					soon = 30 * time.Second
+				}
 				for range 20 {
 					began := time.Now()
 					testdb.SendBy(w, p, chanq.Message[string]{Body: "a"})
 					l := testdb.Take(w, c, 1)[0]
 					require.NoError(w, l.Ack())
 					require.NoError(w, l.Wait(w.Soon()))
-					require.Less(w, time.Since(began), 2*time.Second)
+					require.Less(w, time.Since(began), soon)
 				}
 			})
 		})

@@ -69,11 +69,13 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 	t.Parallel()
 	const consumers, dead, window = 4, 200_000, 8 * time.Second
 	config := pgtest.Config(t)
+	plain := stdlib.OpenDB(*config) // not measured
+	defer plain.Close()
 	watch := &stopwatch{}
 	config.Tracer = watch
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testdb.Bound)
 	defer cancel()
 	cfg := chanq.Config{VacuumEvery: time.Hour}
 	require.NoError(t, chanq.Migrate(ctx, db, "work", cfg))
@@ -87,8 +89,15 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 	defer snapshot.Rollback()
 	_, err = snapshot.Exec(`SELECT count(*) FROM chanq_work`)
 	require.NoError(t, err)
-	exec(`INSERT INTO chanq_work (due_at, body) SELECT i, '' FROM generate_series(1, $1) AS i`, dead)
-	exec(`DELETE FROM chanq_work`)
+	st := postgres.Dialect.Queue(sqlbatch.Names{Queue: "work"})
+	for took := time.Duration(0); took < 30*time.Millisecond; { // again on a faster machine
+		exec(`INSERT INTO chanq_work (due_at, body) SELECT i, '' FROM generate_series(1, $1) AS i`, dead)
+		exec(`DELETE FROM chanq_work`)
+		began := time.Now()
+		_, err := testdb.Rows(ctx, plain, st.Rescan())
+		require.NoError(t, err)
+		took = time.Since(began)
+	}
 
 	q, err := chanq.Open[string](ctx, db, "work", cfg)
 	require.NoError(t, err)
@@ -101,7 +110,6 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 		}()
 	}
 	p := testdb.Produce(t, q, chanq.ProducerConfig{})
-	st := postgres.Dialect.Queue(sqlbatch.Names{Queue: "work"})
 	rescan, claim := st.Rescan(), st.Claim(sqlbatch.ClaimParams{})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

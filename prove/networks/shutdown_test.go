@@ -3,6 +3,7 @@ package networks
 import (
 	"context"
 	"database/sql/driver"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,8 +20,9 @@ import (
 // slack is less than go-mssqldb takes to give up a statement, and far less than the statement
 // timeout.
 const (
-	bound = time.Second
-	slack = 3 * time.Second
+	bound   = time.Second
+	slack   = 10 * time.Second
+	givesUp = 15 * time.Second
 )
 
 // silent makes a server stop responding while statements are in progress.
@@ -51,7 +53,9 @@ func dies(t *testing.T, e testdb.Engine, die func(*rig)) {
 	if connect := e.Connect; e.Dialect.Name() == "sqlserver" {
 		// go-mssqldb gives up a read or write after a while. By default it checks no context while
 		// it waits for a server's greeting or for room to write.
-		e.Connect = func(dsn string) (driver.Connector, error) { return connect(dsn + "&connection+timeout=5") }
+		e.Connect = func(dsn string) (driver.Connector, error) {
+			return connect(fmt.Sprintf("%s&connection+timeout=%d", dsn, int(givesUp.Seconds())))
+		}
 	}
 	testdb.Run(t, e, func(w *testdb.World) { shutdown(behindProxy(w), die) })
 }
@@ -126,7 +130,7 @@ func shutdown(r *rig, die func(*rig)) {
 	// pgx tries for 15 s to cancel an abandoned statement.
 	others = append(others, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 	var left error
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(givesUp + 45*time.Second); time.Now().Before(deadline); {
 		if left = goleak.Find(others...); left == nil {
 			break
 		}

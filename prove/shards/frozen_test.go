@@ -25,7 +25,7 @@ func freeze(w *world) {
 	const place = 1
 	proxy, db := w.places[place].BehindProxy()
 	w.places[place].DB = db
-	q := w.queue(brief(ordered))
+	q := w.queue(w.brief(ordered))
 	cfg := quick
 	cfg.LeaseFor = 2 * time.Second // then the messages of a stopped consumer are redelivered
 	c, y := w.handle(q, cfg)

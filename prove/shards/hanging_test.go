@@ -28,10 +28,14 @@ func within(t require.TestingT, began time.Time) {
 func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(brief(chanq.Config{}))
+		q := w.queue(w.brief(chanq.Config{}))
 		w.send(q, of(q, 1, 2, "a")...)
 		cfg := quick
-		cfg.LeaseFor = 2 * time.Second
+		if w.places[0].Engine.Bubble {
+			cfg.LeaseFor = 2 * time.Second
+		} else {
+			cfg.LeaseFor = time.Minute // longer than the calls below
+		}
 		c, p := w.start(q, cfg), w.produce(q, chanq.ProducerConfig{})
 		leases := testdb.Take(w, c, 2)
 		w.silent(1)
@@ -39,14 +43,14 @@ func TestErrorsOfCallsForAllShardsNameTheShard(t *testing.T) {
 		p.C() <- of(q, 1, 3, "b")[2]
 		require.NoError(w, leases[0].Ack())
 		for name, call := range map[string]func(context.Context) error{"Flush": c.Flush, "Flush of a producer": p.Flush} {
-			ctx, cancel := context.WithTimeout(w.soon(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(w.soon(), w.soonest(300*time.Millisecond))
 			err := call(ctx)
 			cancel()
 			require.ErrorIs(w, err, context.DeadlineExceeded, name)
 			require.ErrorContains(w, err, "orders/place1", name)
 			require.NotContains(w, err.Error(), "place0", name)
 		}
-		ctx, cancel := context.WithTimeout(w.soon(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(w.soon(), w.soonest(300*time.Millisecond))
 		defer cancel()
 		err := c.Shutdown(ctx)
 		require.ErrorContains(w, err, "orders/place1")
@@ -94,18 +98,18 @@ func TestAQueueOpensAlthoughAShardDoesNotAnswer(t *testing.T) {
 		require.NoError(w, err, "the settings of the other shards are used")
 		within(w, began)
 		testdb.Send(w, w.shard(q, 0), chanq.Message[string]{Body: "a"})
-		short, cancel := context.WithTimeout(w.soon(), time.Second)
+		short, cancel := context.WithTimeout(w.soon(), w.soonest(time.Second))
 		defer cancel()
 		_, err = q.Empty(short)
 		require.Equal(w, "orders/place1", opError(w, err).Queue)
 
-		short, cancel = context.WithTimeout(w.soon(), time.Second)
+		short, cancel = context.WithTimeout(w.soon(), w.soonest(time.Second))
 		defer cancel()
 		began = time.Now()
 		_, err = chanqshards.Open[string](short, list, "orders", chanq.Config{})
 		require.ErrorContains(w, err, "orders/place1", "a call that does not wait returns an error")
 		within(w, began)
-		short, cancel = context.WithTimeout(w.soon(), time.Second)
+		short, cancel = context.WithTimeout(w.soon(), w.soonest(time.Second))
 		defer cancel()
 		began = time.Now()
 		require.ErrorContains(w, chanqshards.Migrate(short, list, "orders", chanq.Config{}), "orders/place1")
@@ -175,7 +179,7 @@ func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		down := make(chan struct{})
 		var once sync.Once
-		q := w.queue(chanq.Config{StatementTimeout: time.Second, Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+		q := w.queue(chanq.Config{StatementTimeout: w.soonest(time.Second), Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 			if !e.Up {
 				once.Do(func() { close(down) })
 			}
@@ -194,7 +198,7 @@ func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 func TestAPanicInOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(brief(chanq.Config{}))
+		q := w.queue(w.brief(chanq.Config{}))
 		join := w.places[1].Statements("orders").Join(sqlbatch.Consumer{})
 		w.places[1].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if testdb.Runs(op, join) {

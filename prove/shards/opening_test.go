@@ -22,7 +22,7 @@ func TestAProgramStartsWithAnUnavailableShard(t *testing.T) {
 			}
 			require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), name, cfg))
 			w.gone(1)
-			q, err := chanqshards.Open[string](w.soon(), w.shards(), name, brief(cfg))
+			q, err := chanqshards.Open[string](w.soon(), w.shards(), name, w.brief(cfg))
 			require.NoError(w, err)
 			_, y := w.handle(q, quick)
 			p := w.produce(q, chanq.ProducerConfig{})
@@ -62,7 +62,7 @@ func TestAShardThatReturnsAsAnotherOneIsRefused(t *testing.T) {
 		list := w.shards()
 		list[1].DB = other.places[1].DB
 		other.gone(1)
-		q, err := chanqshards.Open[string](w.soon(), list, "orders", brief(chanq.Config{}))
+		q, err := chanqshards.Open[string](w.soon(), list, "orders", w.brief(chanq.Config{}))
 		require.NoError(w, err)
 		other.Heal()
 		p := w.produce(q, chanq.ProducerConfig{})
@@ -100,7 +100,7 @@ func TestOpenWithADeadlineNamesTheShardThatDoesNotAnswer(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		w.queue(chanq.Config{})
 		w.silent(2)
-		ctx, cancel := context.WithTimeout(w.soon(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(w.soon(), w.soonest(100*time.Millisecond))
 		defer cancel()
 		_, err := chanqshards.Open[string](ctx, w.shards(), "orders", chanq.Config{})
 		require.ErrorContains(w, err, "place2")

@@ -53,7 +53,7 @@ func TestCancelFindsMessagesInAllShards(t *testing.T) {
 
 func TestATransactionIsInOneShard(t *testing.T) {
 	onEach(t, func(w *world) {
-		q := w.queue(brief(chanq.Config{}))
+		q := w.queue(w.brief(chanq.Config{}))
 		tx, err := w.places[1].DB.BeginTx(w.soon(), nil)
 		require.NoError(w, err)
 		defer tx.Rollback()

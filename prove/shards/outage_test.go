@@ -33,7 +33,7 @@ func outage(w *world, goAway func(*world, int)) {
 	const away = 1
 	var mu sync.Mutex
 	var events []chanq.AvailabilityEvent
-	q := w.queue(chanq.Config{StatementTimeout: time.Second, Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+	q := w.queue(chanq.Config{StatementTimeout: w.soonest(time.Second), Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e)
@@ -189,7 +189,7 @@ func TestFlushDuringCloseReportsWhatCloseDoes(t *testing.T) {
 func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(brief(chanq.Config{}))
+		q := w.queue(w.brief(chanq.Config{}))
 		c := w.start(q, quick)
 		require.NoError(w, chanqadmin.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 		testdb.Receive(w, c.Done(), "the end")

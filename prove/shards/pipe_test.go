@@ -19,7 +19,7 @@ import (
 func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		const away = 1
-		from := w.queue(brief(ordered))
+		from := w.queue(w.brief(ordered))
 		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", ordered))
 		to, err := chanqshards.Open[string](w.soon(), w.shards(), "billed", ordered)
 		require.NoError(w, err)
@@ -72,7 +72,7 @@ func TestAPipeContinuesAlthoughOneShardStoresNothing(t *testing.T) {
 		const stuck = 1
 		many := 3*server.Dialect.Traits().AckItems + 100
 		w := newWorld(t, sqlite, server, sqlite)
-		from := w.queue(brief(chanq.Config{}))
+		from := w.queue(w.brief(chanq.Config{}))
 		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", chanq.Config{}))
 		to, err := chanqshards.Open[string](w.soon(), w.shards(), "billed", chanq.Config{})
 		require.NoError(w, err)
@@ -124,7 +124,7 @@ func TestAPipeEndsAlthoughAShardOfItsTargetHangsWhileOpening(t *testing.T) {
 	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
 		const stuck = 1
 		w := newWorld(t, sqlite, server)
-		from := w.queue(brief(chanq.Config{}))
+		from := w.queue(w.brief(chanq.Config{}))
 		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", chanq.Config{}))
 		to, struck, release := w.stuckOpening("billed", stuck)
 		c := w.start(from, quick)
@@ -148,7 +148,7 @@ func TestAPipeEndsAlthoughAShardOfItsTargetHangsWhileOpening(t *testing.T) {
 func TestAnOutputForAnotherShardDeadLettersItsInput(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
-		from := w.queue(brief(chanq.Config{}))
+		from := w.queue(w.brief(chanq.Config{}))
 		in, there := of(from, 0, 1, "in"), of(from, 1, 1, "out")
 		w.send(from, in...)
 		c := w.start(from, quick)
@@ -167,7 +167,7 @@ func TestAnOutputForAnotherShardDeadLettersItsInput(t *testing.T) {
 func TestAPipeIsRefusedIfNoTransactionSpansBoth(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
-		from := w.queue(brief(chanq.Config{}))
+		from := w.queue(w.brief(chanq.Config{}))
 		to := func(name string, places ...chanqshards.Shard) *chanqshards.Queue[string] {
 			require.NoError(w, chanqshards.Migrate(w.soon(), places, name, chanq.Config{}))
 			q, err := chanqshards.Open[string](w.soon(), places, name, chanq.Config{})

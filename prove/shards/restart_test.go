@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,18 +42,25 @@ func overFiles(ctx context.Context, files []string, f func(*chanqshards.Queue[st
 	return f(q)
 }
 
-// consume is a process that handles the messages in the files until its input ends. It prints each message when it receives it and when it
-// has finished it.
-func consume(ctx context.Context, files []string, _ <-chan string) error {
-	return overFiles(ctx, files, func(q *chanqshards.Queue[string]) error { return handleAndTell(ctx, q) })
+// task is the task of a process that handles messages.
+type task struct {
+	Files []string
+	Most  int64 // messages that it handles, before it holds the others until it is killed; 0: no limit
 }
 
-func handleAndTell(ctx context.Context, q *chanqshards.Queue[string]) error {
+// consume is a process that handles the messages in the files until its input ends. It prints each message when it receives it and when it
+// has finished it.
+func consume(ctx context.Context, t task, _ <-chan string) error {
+	return overFiles(ctx, t.Files, func(q *chanqshards.Queue[string]) error { return handleAndTell(ctx, q, t.Most) })
+}
+
+func handleAndTell(ctx context.Context, q *chanqshards.Queue[string], most int64) error {
 	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 500 * time.Millisecond, Prefetch: 20})
 	if err != nil {
 		return err
 	}
 	var out sync.Mutex
+	var handled atomic.Int64
 	tell := func(what, body string) {
 		out.Lock()
 		defer out.Unlock()
@@ -60,8 +68,12 @@ func handleAndTell(ctx context.Context, q *chanqshards.Queue[string]) error {
 	}
 	err = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
 		tell("got", l.Body)
+		if most > 0 && handled.Load() >= most {
+			<-ctx.Done()
+		}
 		if l.Ack() == nil && l.Wait(context.Background()) == nil {
 			tell("done", l.Body)
+			handled.Add(1)
 		}
 		return nil
 	})
@@ -88,7 +100,11 @@ func TestNothingIsLostAlthoughProcessesAreKilled(t *testing.T) {
 	for life := range 4 {
 		enough := make(chan struct{})
 		heard := 0
-		process, err := child.Start(context.Background(), "consumer", files, func(line string) {
+		t := task{Files: files}
+		if life < 3 {
+			t.Most = 40 // otherwise nothing might be left when it is killed
+		}
+		process, err := child.Start(context.Background(), "consumer", t, func(line string) {
 			what, body, _ := strings.Cut(line, " ")
 			mu.Lock()
 			defer mu.Unlock()
