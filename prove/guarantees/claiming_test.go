@@ -90,7 +90,7 @@ func (s *claimSizes) all() []int {
 }
 
 func shrinkingClaims(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: slowness * time.Second})
+	q := w.Queue("work", chanq.Config{StatementTimeout: testdb.Slowness * testdb.Of(time.Second, 2*time.Second)})
 	st := w.Statements("work")
 	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
 		testdb.Send(w, q, testdb.Texts(numbers(20)...)...) // all are taken: buffered messages would make claims smaller

@@ -121,7 +121,7 @@ func decodersBlock(w *world) {
 	held := testdb.Take(w, c, 1)[0]
 	testdb.Send(w, q, notes("decode blocks")...)
 	at := held.Deadline()
-	w.Eventually("the lease that was delivered before is extended", func() bool { return held.Deadline().Sub(at) > lastingLease })
+	w.Eventually("the lease that was delivered before is extended", func() bool { return held.Deadline().Sub(at) > lastingLease/2 })
 	require.NoError(w, held.Ack())
 	require.NoError(w, held.Wait(w.Soon()), "and settled")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

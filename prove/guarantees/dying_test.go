@@ -304,7 +304,7 @@ func lostMarks(w *world) {
 		}
 		return lost
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollEvery: 20 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease, PollEvery: 20 * time.Millisecond})
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 4, l.Attempt, "a mark whose response is lost counts no attempt")
 	require.NoError(w, l.Ack())
