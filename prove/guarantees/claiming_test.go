@@ -24,7 +24,10 @@ var claiming = []test{
 	{"AClaimThatPassedALockedRowLooksAgainSoon", lockedMeanwhile},
 	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
 	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) {
-		timeout := slowness * 500 * time.Millisecond
+		timeout := testdb.Slowness * 500 * time.Millisecond
+		if !w.Engine.Bubble {
+			timeout *= 8
+		}
 		unreadable(w, timeout, faultdb.Hang(), fmt.Sprint("chanq: could not be read within ", timeout))
 	}},
 	{"G12_AMessageThatTheDriverCannotReadDelaysItselfOnly", func(w *world) {
@@ -106,7 +109,14 @@ func shrinkingClaims(w *world) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
 		}
-		require.Contains(w, fmt.Sprint(sizes.all()), "[16 8 4 2 1 ")
+		if all := sizes.all(); w.Engine.Bubble {
+			require.Contains(w, fmt.Sprint(all), "[16 8 4 2 1 ")
+		} else { // on a busy machine a claim might end before the driver gets it
+			falling := all[:1+slices.Index(all, 1)]
+			require.Greater(w, len(falling), 2, all)
+			require.IsDecreasing(w, falling)
+			require.Equal(w, 16, falling[0])
+		}
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) {
 				sizes.note(op)
@@ -211,7 +221,11 @@ func unreadable(w *world, timeout time.Duration, fault faultdb.Fault, why string
 	})
 	var attempts []int
 	var cause error
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, err error) time.Duration {
+	prefetch := 0 // the default
+	if !w.Engine.Bubble {
+		prefetch = 2 // fewer claims hang
+	}
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: prefetch, Backoff: func(d *chanq.Delivery, err error) time.Duration {
 		require.Equal(w, id, d.ID)
 		attempts, cause = append(attempts, d.Attempt), err
 		return time.Hour

@@ -2,7 +2,6 @@ package guarantees
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -177,10 +176,10 @@ func foundReleased(w *world) {
 func foundLapsed(w *world) {
 	const d = 2 * time.Second
 	s := w.flow()
-	leases := make([]*chanq.Lease[string], 3)
-	for i := len(leases) - 1; i >= 0; i-- { // the longest first: no other may expire before all are leased
-		testdb.Send(s, s.q, testdb.Texts(fmt.Sprint("lapsed ", 1+i))...)
-		leases[i] = testdb.Lease(s, s.elsewhere, 1, time.Duration(1+i)*d)[0].Lease
+	var leases []*chanq.Lease[string]
+	for i, body := range []string{"lapsed 1", "lapsed 2", "lapsed 3"} {
+		testdb.Send(s, s.q, testdb.Texts(body)...)
+		leases = append(leases, testdb.Leases(testdb.Lease(s, s.elsewhere, 1, time.Duration(3+i)*d))...) // none expires before all are leased
 	}
 	s.start()
 	s.promptly(func() time.Duration {
