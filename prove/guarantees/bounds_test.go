@@ -191,7 +191,7 @@ func settlesNeedNoReader(w *world) {
 }
 
 func adaptive(w *world) {
-	const count = 1600 // with so many, claims may become small a few times, when the machine stands still
+	const count = 1600 // with so many, claims may become small a few times, when the machine stalls
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(numbers(count)...)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -209,7 +209,7 @@ func threeConnections(w *world) {
 	other := w.Queue("other", chanq.Config{})
 	const most = 3 + 1 // Open also uses one connection of the *sql.DB at a time
 	opened := most + 1
-	for try := 1; try <= 5 && opened > most; try++ { // beside a statement that takes 500 ms, on a busy machine, there may be one more
+	for try := 1; try <= 5 && opened > most; try++ { // on a busy machine a statement of 500 ms causes one more connection
 		testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
 		faults, db := w.Connect()
 		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{LeaseFor: steadyLease, Prefetch: 50})

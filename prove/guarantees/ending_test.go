@@ -64,7 +64,7 @@ func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) {
 	w.onEachWayOf("work", cfg, drainFor, test)
 }
 
-// inTime is onEachWay for handlers that return within DrainFor, also on a machine that stands still for a while.
+// inTime is onEachWay for handlers that return within DrainFor, also on a machine that stalls.
 func (w *world) inTime(test func(e *drain)) {
 	w.Helper()
 	w.onEachWayOf("work", chanq.Config{}, time.Minute, test)

@@ -146,7 +146,7 @@ type world struct{ *testdb.World }
 
 // shortLease is for leases that expire in the test. formerLease is for a holder that loses its lease after the message was delivered to it.
 // steadyLease is for leases that must not expire. On a real clock they are longer, since a statement might take a second on a loaded
-// machine. lastingLease is steadyLease for tests that would fail if a lease expired: extensions save it unless the machine stands still for
+// machine. lastingLease is steadyLease for tests that would fail if a lease expired: extensions save it unless the machine stalls for
 // half of its time.
 var (
 	shortLease  = slowness * 300 * time.Millisecond

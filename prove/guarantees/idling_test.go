@@ -314,7 +314,7 @@ func idleSlots(w *world) {
 	}
 	began, early := time.Now(), 8*time.Second
 	if !w.Engine.Bubble {
-		early = time.Second // the consumer that follows must end before the owner is dead, also on a machine that stands still for a while
+		early = time.Second // the consumer that follows must end before the owner is dead, also on a machine that stalls
 	}
 	require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "the owner is alive")
 	w.pass(early)
