@@ -76,7 +76,7 @@ func badOfBatch(w *world) {
 		sizes := make(chan int, 2*n)
 		left := make(chan error, 1)
 		go func() {
-			left <- c.HandleBatches(1, n, time.Second, func(_ context.Context, batch []*chanq.Lease[string]) error {
+			left <- c.HandleBatches(1, n, time.Minute, func(_ context.Context, batch []*chanq.Lease[string]) error {
 				sizes <- len(batch)
 				if slices.ContainsFunc(batch, func(l *chanq.Lease[string]) bool { return l.Body == "250" }) {
 					return errBad
@@ -221,13 +221,13 @@ func batchLoses(w *world) {
 	require.NoError(w, testdb.Receive(w, left, "it returns"))
 }
 
-// batchLate rolls back a transaction that acked a batch. Handled one by one, the messages then take
+// batchLate rolls back a transaction that acked a batch. Handled one by one, the third message then takes
 // a long time.
 func batchLate(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	handled, claimed := 0, int64(0)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
+	handled, attempts, released := 0, 0, int64(0)
 	err := c.HandleBatches(1, 6, time.Minute, func(ctx context.Context, batch []*chanq.Lease[string]) error {
 		if len(batch) > 1 {
 			tx, err := w.DB.BeginTx(ctx, nil)
@@ -240,17 +240,18 @@ func batchLate(w *world) {
 			}
 			return errBad
 		}
-		require.Equal(w, 1, batch[0].Attempt, "no lease has expired")
-		time.Sleep(steadyLease * 3 / 10)
+		attempts += batch[0].Attempt
 		if handled++; handled == 3 {
-			claimed = c.Stats().Released
+			time.Sleep(lastingLease * 77 / 100) // a lease that is not extended is released after three quarters of its time
+			released = c.Stats().Released
 			c.Stop()
 		}
 		return nil
 	})
 	require.NoError(w, err)
-	require.Zero(w, claimed)
+	require.Zero(w, released)
 	require.Equal(w, 3, handled)
+	require.Equal(w, 3, attempts, "no lease has expired")
 	require.Equal(w, chanqadmin.Stats{Ready: 3}, testdb.Counted(w, q))
 	for _, l := range testdb.Lease(w, q, 3, time.Minute) {
 		require.Equal(w, 1, l.Attempt, "the attempt is not counted")

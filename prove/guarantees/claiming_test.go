@@ -23,14 +23,20 @@ import (
 var claiming = []test{
 	{"AClaimThatPassedALockedRowLooksAgainSoon", lockedMeanwhile},
 	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
-	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) { unreadable(w, faultdb.Hang(), "chanq: could not be read within 500ms") }},
+	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) {
+		timeout := testdb.Slowness * 500 * time.Millisecond
+		if !w.Engine.Bubble {
+			timeout *= 8
+		}
+		unreadable(w, timeout, faultdb.Hang(), fmt.Sprint("chanq: could not be read within ", timeout))
+	}},
 	{"G12_AMessageThatTheDriverCannotReadDelaysItselfOnly", func(w *world) {
-		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.BadRow)), "chanq: could not be read: ")
+		unreadable(w, 0, faultdb.Fail(w.Failure(sqlbatch.BadRow)), "chanq: could not be read: ")
 	}},
 	{"G12_AMessageWhoseReadsAreRefusedDelaysItselfOnly", func(w *world) {
-		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.Refused)), "chanq: could not be read: ")
+		unreadable(w, 0, faultdb.Fail(w.Failure(sqlbatch.Refused)), "chanq: could not be read: ")
 	}},
-	{"G12_AMessageWhoseReadsBreakTheConnectionDelaysItselfOnly", func(w *world) { unreadable(w, w.Broken(false), "chanq: could not be read: ") }},
+	{"G12_AMessageWhoseReadsBreakTheConnectionDelaysItselfOnly", func(w *world) { unreadable(w, 0, w.Broken(false), "chanq: could not be read: ") }},
 	{"G12_MessagesOvertakeOneWhoseContentsDoNotArrive", overtaken},
 	{"G12_AMessageThatClaimsHangOnIsFoundByShortClaims", shortClaims},
 	{"G12_AnUnreadableMessageIsDeadWhenItsAttemptsAreSpent", unreadableEnds},
@@ -87,7 +93,7 @@ func (s *claimSizes) all() []int {
 }
 
 func shrinkingClaims(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: time.Second})
+	q := w.Queue("work", chanq.Config{StatementTimeout: testdb.Slowness * testdb.Of(time.Second, 2*time.Second)})
 	st := w.Statements("work")
 	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
 		testdb.Send(w, q, testdb.Texts(numbers(20)...)...) // all are taken: buffered messages would make claims smaller
@@ -103,7 +109,14 @@ func shrinkingClaims(w *world) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
 		}
-		require.Contains(w, fmt.Sprint(sizes.all()), "[16 8 4 2 1 ")
+		if all := sizes.all(); w.Engine.Bubble {
+			require.Contains(w, fmt.Sprint(all), "[16 8 4 2 1 ")
+		} else { // on a busy machine a claim might end before the driver gets it
+			falling := all[:1+slices.Index(all, 1)]
+			require.Greater(w, len(falling), 2, all)
+			require.IsDecreasing(w, falling)
+			require.Equal(w, 16, falling[0])
+		}
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) {
 				sizes.note(op)
@@ -185,8 +198,8 @@ func shortClaims(w *world) {
 }
 
 // unreadable makes every claim that reads the first of three messages fail, and every read of that message alone.
-func unreadable(w *world, fault faultdb.Fault, why string) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: 500 * time.Millisecond})
+func unreadable(w *world, timeout time.Duration, fault faultdb.Fault, why string) {
+	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
 	id := testdb.Send(w, q, testdb.Texts("unreadable", "a", "b")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
@@ -208,7 +221,11 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 	})
 	var attempts []int
 	var cause error
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, err error) time.Duration {
+	prefetch := 0 // the default
+	if !w.Engine.Bubble {
+		prefetch = 2 // fewer claims hang
+	}
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: prefetch, Backoff: func(d *chanq.Delivery, err error) time.Duration {
 		require.Equal(w, id, d.ID)
 		attempts, cause = append(attempts, d.Attempt), err
 		return time.Hour
@@ -248,7 +265,7 @@ func unreadableEnds(w *world) {
 }
 
 func outageCountsNothing(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: 500 * time.Millisecond})
+	q := w.Queue("work", chanq.Config{StatementTimeout: slowness * 500 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
@@ -276,9 +293,12 @@ func outageCountsNothing(w *world) {
 	mu.Lock()
 	require.Zero(w, read)
 	mu.Unlock()
+	require.Zero(w, testdb.Get(w, q, id).Attempts)
 	w.Faults.Inject(nil)
 	l := testdb.Take(w, c, 1)[0]
-	require.Equal(w, 1, l.Attempt)
+	if w.Engine.Bubble { // on a busy machine the answer to another claim might come too late
+		require.Equal(w, 1, l.Attempt)
+	}
 	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 
@@ -288,7 +308,7 @@ func claimEndsWithItsLease(w *world) {
 	st := w.Statements("work")
 	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
 	began := time.Now()
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	require.Equal(w, 1, testdb.Take(w, c, 1)[0].Attempt)
 	require.Less(w, time.Since(began), testdb.Patience/2)
 }

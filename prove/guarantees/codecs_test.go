@@ -116,12 +116,12 @@ func decodersBlock(w *world) {
 	open := sync.OnceFunc(func() { close(codec.gate) })
 	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
 	testdb.Send(w, q, notes("held")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
 	w.Cleanup(open) // before the consumer's cleanup
 	held := testdb.Take(w, c, 1)[0]
 	testdb.Send(w, q, notes("decode blocks")...)
 	at := held.Deadline()
-	w.Eventually("the lease that was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
+	w.Eventually("the lease that was delivered before is extended", func() bool { return held.Deadline().Sub(at) > lastingLease/2 })
 	require.NoError(w, held.Ack())
 	require.NoError(w, held.Wait(w.Soon()), "and settled")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

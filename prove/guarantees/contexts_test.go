@@ -27,7 +27,7 @@ var contexts = []test{
 func contextAfterRollback(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
 	kept := testdb.Take(w, c, 2)
 	used, late := kept[0].Context(), kept[1].Context()
 	require.NoError(w, used.Err())
@@ -49,7 +49,7 @@ func contextAfterRollback(w *world) {
 func contextWhileSettling(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a")...)
-	l := testdb.Lease(w, q, 1, shortLease)[0]
+	l := testdb.Lease(w, q, 1, steadyLease)[0]
 	require.NoError(w, l.Context().Err())
 	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, w.Statements("work")) })
 	acked := make(chan error, 1)
@@ -76,11 +76,11 @@ func contextAfterSettle(w *world) {
 func printWhileExtended(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a body")...)
-	l := testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease}), 1)[0]
+	l := testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease}), 1)[0]
 	first := l.Deadline()
 	w.Eventually("it is extended twice", func() bool {
 		fmt.Fprintf(io.Discard, "%v %+v %#v %v", l, l, l, *l)
-		return l.Deadline().Sub(first) > shortLease
+		return l.Deadline().Sub(first) > lastingLease/2
 	})
 	require.Contains(w, fmt.Sprintf("%+v", l), "a body")
 	require.NoError(w, l.Ack())

@@ -87,7 +87,7 @@ func breakEach(w *world, applied bool) {
 
 func connectionsDie(w *world) {
 	const count = 100
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1000}})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1000}, MaxCrashes: 1000})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, Prefetch: 20})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 10})
 	broken := w.Failure(sqlbatch.Unknown)
@@ -140,7 +140,7 @@ func connectionsDie(w *world) {
 func holderVanishes(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	gone := testdb.Leases(testdb.Lease(w, q, 2, shortLease))
+	gone := testdb.Leases(testdb.Lease(w, q, 2, steadyLease))
 	again := testdb.Leases(testdb.Lease(w, q, 2, time.Minute))
 	require.Equal(w, []string{"a", "b"}, testdb.Bodies(again))
 	require.Equal(w, testdb.IDs(gone), testdb.IDs(again))
@@ -180,13 +180,13 @@ func manyClaimers(w *world) {
 func heldIsHeld(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("read", "buffered")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
 	l := testdb.Take(w, c, 1)[0]
 	w.Eventually("the other is buffered", func() bool { return c.Stats().Buffered == 1 })
 	first := testdb.Get(w, q, l.ID).LeaseUntil
-	w.Eventually("the leases were extended over twice their length", func() bool {
+	w.Eventually("the leases were extended beyond their length", func() bool {
 		testdb.RequireNone(w, q)
-		return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > 2*steadyLease
+		return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > lastingLease*5/4
 	})
 	require.Equal(w, chanqadmin.Stats{Leased: 2}, testdb.Counted(w, q))
 	require.NoError(w, l.Context().Err())
@@ -217,7 +217,7 @@ func failedClaim(w *world) {
 		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 		st := w.Statements("work")
 		hit := w.Strike(f, func(op faultdb.Op) bool { return claims(op, st) })
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 		for _, l := range testdb.Take(w, c, 3) {
 			// The failed claim was applied, so the next attempt is the second.
 			require.Equal(w, 2, l.Attempt, "a message of the failed claim was delivered")
@@ -261,7 +261,7 @@ func poison(w *world) {
 	q := w.Queue("work", cfg)
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "poison", Headers: map[string]string{"k": "v"}})[0]
 	for attempt := 1; attempt <= mortal; attempt++ { // in the last deliveries it is the only suspect
-		require.Equal(w, attempt, testdb.Lease(w, q, 1, formerLease)[0].Attempt)
+		require.Equal(w, attempt, testdb.Lease(w, q, 1, 2*formerLease)[0].Attempt)
 	}
 	testdb.Send(w, q, testdb.Texts("good")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -406,7 +406,7 @@ func after(d time.Duration) <-chan struct{} {
 }
 
 func hangingExtension(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: 10 * time.Second})
+	q := w.Queue("work", chanq.Config{StatementTimeout: time.Hour})
 	testdb.Send(w, q, testdb.Texts("a")...)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if extends(op, w.Statements("work")) {
@@ -417,16 +417,15 @@ func hangingExtension(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	l := testdb.Take(w, c, 1)[0]
 	deadline := l.Deadline()
-	select {
-	case <-l.Context().Done():
-	case <-time.After(testdb.Patience):
+	w.ended(l)
+	if w.Engine.Bubble {
+		require.WithinDuration(w, deadline, time.Now(), 3*time.Second)
 	}
-	require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
-	require.WithinDuration(w, deadline, time.Now(), 3*time.Second)
 }
 
 func hangingExtend(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: 5 * time.Second})
+	timeout := slowness * 5 * time.Second
+	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	leases := testdb.Take(w, c, 2)
@@ -441,7 +440,7 @@ func hangingExtend(w *world) {
 	began := time.Now()
 	go func() { extended <- leases[0].Extend(context.Background(), time.Hour) }()
 	w.ended(leases[1])
-	require.Less(w, time.Since(began), 4*time.Second, "it waited for the statement's deadline")
+	require.Less(w, time.Since(began), timeout-time.Second, "it waited for the statement's deadline")
 	require.ErrorIs(w, <-extended, context.DeadlineExceeded, "the deadline also ends an Extend")
 }
 

@@ -135,6 +135,8 @@ func directSlow(w *world) {
 
 func directAll(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 3 << 20}})
+	_, db := w.Connect()
+	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{}) // for consumers, whose statements are not counted
 	for _, ms := range [][]chanq.Message[string]{many(), testdb.Texts(strings.Repeat("a", 3<<20), strings.Repeat("b", 3<<20))} {
 		ctx, cancel := context.WithCancel(w.Soon())
 		statements := 0
@@ -156,7 +158,7 @@ func directAll(w *world) {
 		require.Zero(w, testdb.Counted(w, q), "none of them is stored")
 		receipts, err := q.Send(w.Soon(), ms...)
 		require.NoError(w, err)
-		got := testdb.Leases(testdb.Lease(w, q, len(ms), time.Minute))
+		got := testdb.Leases(testdb.Lease(w, elsewhere, len(ms), time.Minute))
 		for i, l := range got {
 			require.Equal(w, receipts[i].ID, l.ID)
 			require.Equal(w, ms[i].Body, l.Body)
@@ -177,16 +179,17 @@ func directContext(w *world) {
 		{w.Broken(false), true},
 		{w.Broken(true), true},
 	} {
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(w.Soon())
+		tried := sync.OnceFunc(func() { time.AfterFunc(2*time.Second, func() { cancel(why) }) }) // not before the first try
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if op.Kind == faultdb.Exec || op.Kind == faultdb.Query {
+				tried()
 				return c.fault
 			}
 			return faultdb.Fault{}
 		})
-		why := errors.New("why")
-		ctx, cancel := context.WithTimeoutCause(w.Soon(), 2*time.Second, why)
 		receipts, err := q.Send(ctx, testdb.Texts("a")...)
-		cancel()
 		w.Faults.Inject(nil)
 		var op *chanq.OpError
 		require.ErrorAs(w, err, &op)

@@ -305,7 +305,7 @@ func lostMarks(w *world) {
 		}
 		return lost
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollEvery: 20 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease, PollEvery: 20 * time.Millisecond})
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 4, l.Attempt, "a mark whose response is lost counts no attempt")
 	require.NoError(w, l.Ack())
@@ -398,7 +398,7 @@ func stopWhileReserved(w *world) {
 func trialDespiteHang(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	testdb.Send(w, q, testdb.Texts("hangs")...)
-	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: shortLease, PollEvery: 20 * time.Millisecond})
+	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease, PollEvery: 20 * time.Millisecond})
 	require.NoError(w, err)
 	hangs, handled, end := make(chan struct{}), make(chan string, 4), make(chan struct{})
 	w.Cleanup(func() { _ = c.Shutdown(w.Soon()) })
@@ -709,7 +709,7 @@ func urgentMeanwhile(w *world) {
 
 // lockBlamesNone: while a lock on the table blocks reads, no message is blamed, whatever other errors the database returns.
 func lockBlamesNone(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: 200 * time.Millisecond})
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: slowness * 500 * time.Millisecond})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex

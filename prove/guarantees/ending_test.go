@@ -59,9 +59,18 @@ var (
 )
 
 // onEachWay runs a test with a consumer of six messages, for each way with two handlers.
-func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) { w.onEachWayOf("work", cfg, test) }
+func (w *world) onEachWay(cfg chanq.Config, test func(e *drain)) {
+	w.Helper()
+	w.onEachWayOf("work", cfg, drainFor, test)
+}
 
-func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) {
+// inTime is onEachWay for handlers that return within DrainFor, also on a machine that stalls.
+func (w *world) inTime(test func(e *drain)) {
+	w.Helper()
+	w.onEachWayOf("work", chanq.Config{}, time.Minute, test)
+}
+
+func (w *world) onEachWayOf(name string, cfg chanq.Config, most time.Duration, test func(e *drain)) {
 	w.Helper()
 	ways := []way{
 		{"handle", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
@@ -101,7 +110,7 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, test func(e *drain)) 
 			}
 		}
 		testdb.Send(w, e.q, ms...)
-		e.c = testdb.Start(w, e.q, chanq.ConsumerConfig{LeaseFor: time.Hour, DrainFor: drainFor})
+		e.c = testdb.Start(w, e.q, chanq.ConsumerConfig{LeaseFor: time.Hour, DrainFor: most})
 		test(e)
 	}
 }
@@ -165,7 +174,7 @@ func (e *drain) again(n int) {
 }
 
 func endInTime(w *world) {
-	w.onEachWay(chanq.Config{}, func(e *drain) {
+	w.inTime(func(e *drain) {
 		held := e.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
 			<-l.Stopping()
 			time.Sleep(drainFor / 2)
@@ -253,22 +262,24 @@ func endSlowly(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	l := testdb.Take(w, c, 1)[0]
 	st := w.Statements("work")
+	gate := make(chan struct{})
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if acks(op, st) {
-			return faultdb.Hold(after(3 * time.Second))
+			return faultdb.Hold(gate)
 		}
 		return faultdb.Fault{}
 	})
 	require.NoError(w, l.Ack())
 	over, cancel := context.WithTimeout(context.Background(), drainFor)
 	defer cancel()
+	context.AfterFunc(over, func() { time.AfterFunc(1500*time.Millisecond, func() { close(gate) }) })
 	require.NoError(w, c.Shutdown(over))
 	require.NoError(w, l.Wait(w.Soon()))
 	require.Zero(w, testdb.Counted(w, q))
 }
 
 func endBuffered(w *world) {
-	w.onEachWay(chanq.Config{}, func(e *drain) {
+	w.inTime(func(e *drain) {
 		gate := make(chan struct{})
 		e.stop(func(context.Context, *chanq.Lease[string]) error {
 			<-gate
@@ -283,7 +294,7 @@ func endBuffered(w *world) {
 }
 
 func endGrouped(w *world) {
-	w.onEachWay(chanq.Config{}, func(e *drain) {
+	w.inTime(func(e *drain) {
 		e.stop(func(_ context.Context, l *chanq.Lease[string]) error {
 			<-l.Stopping()
 			return nil
@@ -353,7 +364,7 @@ func endBeforeBatch(w *world) {
 
 // endBroken makes the driver panic in a poll while handlers run.
 func endBroken(w *world) {
-	w.onEachWay(chanq.Config{}, func(e *drain) {
+	w.inTime(func(e *drain) {
 		names := sqlbatch.Names{Queue: e.q.Name()}
 		if e.way.name == "ordered" {
 			names.Slots = 4
@@ -403,7 +414,7 @@ func endStuck(w *world) {
 			if gate := hang.Load(); gate != nil {
 				<-*gate
 			}
-		}}}, func(e *drain) {
+		}}}, drainFor, func(e *drain) {
 			gate := make(chan struct{})
 			free := func() { hang.Store(nil); close(gate) }
 			begin := func() { hang.Store(&gate) }

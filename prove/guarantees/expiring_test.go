@@ -85,8 +85,8 @@ func idleExpired(w *world) {
 
 func leaseOutlivesTTL(w *world) {
 	q := w.Queue("work", chanq.Config{})
-	id := testdb.Send(w, q, chanq.Message[string]{TTL: 2 * steadyLease})[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	id := testdb.Send(w, q, chanq.Message[string]{TTL: lastingLease * 5 / 4})[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
 	l := testdb.Take(w, c, 1)[0]
 	isOver(w, q, id)
 	require.NoError(w, l.Context().Err())

@@ -96,7 +96,7 @@ func fallsAfterASettle(w *world) {
 	var lost atomic.Int64
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(chanq.LeaseLostEvent) { lost.Add(1) }}})
 	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	leases := testdb.Take(w, c, 4)
 	var panics atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

@@ -147,11 +147,14 @@ type world struct{ *testdb.World }
 
 // shortLease is for leases that expire in the test. formerLease is for a holder that loses its lease after the message was delivered to it.
 // steadyLease is for leases that must not expire. On a real clock they are longer, since a statement might take a second on a loaded
-// machine.
+// machine. lastingLease is steadyLease for tests that would fail if a lease expired: extensions save it unless the machine stalls for
+// half of its time.
 var (
 	shortLease  = slowness * 300 * time.Millisecond
 	formerLease = slowness * 500 * time.Millisecond
 	steadyLease = slowness * 1500 * time.Millisecond
+
+	lastingLease = testdb.Slowness * testdb.Of(1500*time.Millisecond, 10*time.Second)
 
 	slowness = testdb.Slowness * testdb.Of[time.Duration](1, 3)
 )

@@ -91,7 +91,10 @@ func failureEvents(w *world) {
 		w.Eventually("all are dead", func() bool {
 			again := testdb.Start(w, numbers, chanq.ConsumerConfig{StopWhenIdle: true})
 			require.NoError(w, again.Handle(1, func(context.Context, *chanq.Lease[number]) error { return errors.New("failed") }))
-			return testdb.Counted(w, q).Dead == len(causes)
+			stored := testdb.Counted(w, q).Dead
+			mu.Lock()
+			defer mu.Unlock()
+			return stored == len(causes) && len(dead) == len(causes)
 		})
 		for body, cause := range causes {
 			e := dead[body]
@@ -123,7 +126,7 @@ func hooksMisbehave(w *world) {
 		}
 		require.NoError(w, p.Close(w.Soon()), "no message sent on C is lost")
 		require.Equal(w, 5, testdb.Stats(w, q).Ready)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease, Backoff: later})
 		ended := make(chan error, 1)
 		go func() {
 			ended <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
@@ -269,6 +272,7 @@ func hooksWaitForThemselves(w *world) {
 		return ctx
 	}
 	var c atomic.Pointer[chanq.Consumer[string]]
+	started := make(chan struct{}) // closed when c is the consumer of the hook
 	var p atomic.Pointer[chanq.Producer[string]]
 	outcomes := make(chan error, 10)
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{
@@ -277,7 +281,10 @@ func hooksWaitForThemselves(w *world) {
 				outcomes <- p.Flush(short())
 			}
 		},
-		Claimed: func(e chanq.ClaimedEvent) { outcomes <- c.Load().Shutdown(short()) },
+		Claimed: func(e chanq.ClaimedEvent) {
+			<-started
+			outcomes <- c.Load().Shutdown(short())
+		},
 	}})
 	p.Store(testdb.Produce(w, q, chanq.ProducerConfig{}))
 	_, err := p.Load().Send(w.Soon(), chanq.Message[string]{Body: "flush"})
@@ -285,10 +292,10 @@ func hooksWaitForThemselves(w *world) {
 	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded, "it waits for the worker that waits for the hook")
 	_, err = p.Load().Send(w.Soon(), chanq.Message[string]{Body: "the producer continues"})
 	require.NoError(w, err)
-	started := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}), chanq.ConsumerConfig{})
-	c.Store(started)
-	require.NoError(w, started.Shutdown(w.Soon()))
+	other := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}), chanq.ConsumerConfig{})
+	require.NoError(w, other.Shutdown(w.Soon()))
 	c.Store(testdb.Start(w, q, chanq.ConsumerConfig{}))
+	close(started)
 	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded)
 	require.NoError(w, c.Load().Shutdown(w.Soon()))
 }

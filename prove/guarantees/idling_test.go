@@ -312,11 +312,15 @@ func idleSlots(w *world) {
 		_, err := w.DB.ExecContext(w.Soon(), s.Text, s.Args...)
 		require.NoError(w, err)
 	}
+	began, early := time.Now(), 8*time.Second
+	if !w.Engine.Bubble {
+		early = time.Second // the consumer that follows must end before the owner is dead, also on a machine that stalls
+	}
 	require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "the owner is alive")
-	w.pass(8 * time.Second)
+	w.pass(early)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
 	w.idleEnds(c)
-	w.pass(3 * time.Second)
+	w.pass(consumer.For + time.Second - time.Since(began))
 	require.Equal(w, []string{"a/1", "a/2"}, w.drains(q, chanq.ConsumerConfig{}, nil), "the owner is dead")
 }
 

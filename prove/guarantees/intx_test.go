@@ -96,7 +96,13 @@ func inTxWakes(w *world) {
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
-	before, asked := b.notified(), c.Stats()
+	var asked chanq.ConsumerStats
+	w.Eventually("it has been idle for a second", func() bool {
+		asked = c.Stats()
+		w.pass(time.Second)
+		return c.Stats() == asked
+	})
+	before := b.notified()
 	_, _ = w.inTx(w.Soon(), func(ctx context.Context, tx *sql.Tx) error {
 		_, err := q.SendTx(ctx, tx, testdb.Texts("rolled back")...)
 		require.NoError(w, err)
@@ -351,7 +357,7 @@ func inTxOutside(w *world) {
 	var kept context.Context
 	require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, _ *sql.Tx) error {
 		kept = ctx
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, testdb.Patience/4)
 		defer cancel()
 		for _, call := range []struct {
 			refused string
@@ -433,16 +439,17 @@ func txKinds(w *world) {
 	}
 	id := testdb.Send(w, q, testdb.Texts("stays")...)[0]
 	l := testdb.Take(w, c, 1)[0]
-	conn, err := w.DB.Conn(w.Soon())
+	faults, db := w.Connect() // the consumer polls on the other one
+	conn, err := db.Conn(w.Soon())
 	require.NoError(w, err)
 	defer conn.Close()
-	before := w.Faults.Ops()
+	before := faults.Ops()
 	const remedy = ", which commits each statement immediately: give a transaction that was begun on it, or use chanq.InTx"
 	for _, refused := range []struct {
 		tx  chanq.Tx
 		why string
 	}{
-		{w.DB, "tx is a *sql.DB" + remedy},
+		{db, "tx is a *sql.DB" + remedy},
 		{conn, "tx is a *sql.Conn" + remedy},
 		{nil, "tx must not be nil"},
 		{(*sql.Tx)(nil), "tx must not be nil"},
@@ -454,6 +461,6 @@ func txKinds(w *world) {
 		_, err = q.CancelTx(w.Soon(), refused.tx, id)
 		require.EqualError(w, err, "chanq: cancel: "+refused.why)
 	}
-	require.Equal(w, before, w.Faults.Ops())
+	require.Equal(w, before, faults.Ops())
 	require.NoError(w, l.Ack())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -201,6 +202,9 @@ func (w *World) Migrate(name string, cfg chanq.Config) error {
 func OpenOn[M any](t T, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[M] {
 	t.Helper()
 	q, err := chanq.Open[M](Soon(t), db, name, cfg)
+	for end := time.Now().Add(Patience); errors.Is(err, context.DeadlineExceeded) && time.Now().Before(end); {
+		q, err = chanq.Open[M](Soon(t), db, name, cfg) // a test's StatementTimeout might be too short for a loaded machine
+	}
 	require.NoError(t, err)
 	_, _ = TryAdmin(q) // before the test breaks the database; a user without permission for that does not need it
 	return q
