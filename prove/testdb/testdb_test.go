@@ -26,7 +26,7 @@ func (hanging) Name() string   { return "TestThatHangs" }
 func (hanging) Cleanup(func()) {}
 
 func hang(context.Context, struct{}, <-chan string) error {
-	watch(hanging{}, time.Millisecond)
+	watch(hanging{}, 200*time.Millisecond) // by then it waits
 	waitForEver()
 	return nil
 }
