@@ -80,6 +80,7 @@ func formerHolder(w *world) {
 			id := testdb.Send(w, q, testdb.Texts(s.name)...)[0]
 			former := testdb.Lease(w, q, 1, formerLease)[0]
 			holder := testdb.Lease(w, q, 1, time.Minute)[0]
+			w.holderIsKnown(q, id)
 			before := testdb.Get(w, q, id)
 			require.ErrorIs(w, stored(s.do, former), chanq.ErrLeaseLost, s.name)
 			require.Equal(w, before, testdb.Get(w, q, id), s.name)
@@ -557,7 +558,7 @@ func releaseAfter(w *world) {
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.Snooze(0, nil)))
 	for range 3 {
-		former := testdb.Lease(w, q, 1, formerLease)[0]
+		former := testdb.Lease(w, q, 1, 2*formerLease)[0]
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, 2, l.Attempt, "the lapse counts")
 		require.ErrorIs(w, former.Nack(chanq.Snooze(time.Hour, nil)), chanq.ErrLeaseLost)
