@@ -204,7 +204,7 @@ func OpenOn[M any](t T, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[
 	t.Helper()
 	q, err := chanq.Open[M](Soon(t), db, name, cfg)
 	// A short StatementTimeout can end before a loaded machine has answered.
-	for end := time.Now().Add(Patience); cfg.StatementTimeout > 0 && errors.Is(err, context.DeadlineExceeded) && time.Now().Before(end); {
+	for end := time.Now().Add(Patience); cfg.StatementTimeout > 0 && errors.Is(err, chanq.ErrUnavailable) && time.Now().Before(end); {
 		q, err = chanq.Open[M](Soon(t), db, name, cfg)
 	}
 	require.NoError(t, err)
