@@ -52,7 +52,7 @@ func cancelledWhileHeld(w *world) {
 		lost = append(lost, e)
 	}}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
 	l := testdb.Take(w, c, 1)[0]
 	require.NoError(w, l.Context().Err())
 	found, err := q.Cancel(w.Soon(), id, chanq.NewID())
@@ -73,11 +73,11 @@ func cancelledWhileHeld(w *world) {
 func maxExtend(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease, MaxExtend: steadyLease})
 	began := time.Now()
 	stuck := testdb.Take(w, c, 1)[0]
 	w.ended(stuck)
-	require.Greater(w, time.Since(began), steadyLease*11/10, "the lease was extended before it ended")
+	require.Greater(w, time.Since(began), 2*steadyLease*11/10, "the lease was extended before it ended")
 	again := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 2, again.Attempt)
 	require.NoError(w, again.Ack())

@@ -127,11 +127,19 @@ func oneOfEach(w *world, q *chanq.Queue[string]) map[chanqadmin.State]chanq.ID {
 			require.NoError(w, l.Ack())
 		case chanqadmin.StateDead:
 			require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("enough"))))
+		case chanqadmin.StateLeased:
+			w.holderIsKnown(q, l.ID)
 		}
 	}
 	byState[chanqadmin.StateReady] = testdb.Send(w, q, testdb.Texts("ready")...)[0]
 	byState[chanqadmin.StateScheduled] = testdb.Send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
 	return byState
+}
+
+// holderIsKnown waits until the consumer that holds a message is recorded, which a claim does not wait for.
+func (w *world) holderIsKnown(q *chanq.Queue[string], id chanq.ID) {
+	w.Helper()
+	w.Eventually("the holder is known", func() bool { return testdb.Get(w, q, id).LeasedBy != "" })
 }
 
 var states = []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone}
@@ -508,6 +516,7 @@ func pauseOfLockedRow(w *world) {
 
 func retain(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: steadyLease}})
+	w.StrikeAll(faultdb.Fail(w.Failure(sqlbatch.Refused)), w.Statements("work").Trim(sqlbatch.Done, steadyLease, 1, 0)) // until it was seen
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := testdb.Take(w, c, 1)[0]
@@ -517,6 +526,7 @@ func retain(w *world) {
 	require.Equal(w, chanqadmin.StateDone, e.State)
 	require.Equal(w, []byte("a"), e.Body)
 	require.False(w, e.EndedAt.Before(e.EnqueuedAt))
+	w.Heal()
 	w.Eventually("it is deleted after Retain", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
 
 	kept := w.Queue("kept", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})

@@ -125,12 +125,13 @@ func keyMaxExtend(w *world) {
 	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	began := time.Now()
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
+	const leases = 2 // steady leases: none expires on a loaded machine
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: leases * steadyLease, MaxExtend: 100 * time.Millisecond})
 	l := w.next(c, "a/1")
 	w.Eventually("the next message waits", func() bool { return c.Stats().Waiting == 1 })
-	w.Eventually("MaxExtend is over", func() bool {
-		require.NoError(w, l.Extend(w.Soon(), steadyLease))
-		return time.Since(began) > 2*steadyLease
+	w.Eventually("MaxExtend is over, and a lease after it", func() bool {
+		require.NoError(w, l.Extend(w.Soon(), leases*steadyLease))
+		return time.Since(began) > (leases+1)*steadyLease
 	})
 	w.ack(l)
 	two := w.next(c, "a/2")

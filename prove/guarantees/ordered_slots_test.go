@@ -32,8 +32,8 @@ var (
 	slotLease     = steadyLease
 )
 
-// slotsBalanced waits until the slots are balanced among the consumers, and requires that this
-// takes at most within.
+// slotsBalanced waits until the slots are balanced among the consumers. In a bubble, where a slow machine
+// does not matter, it requires that this takes at most within.
 func (w *world) slotsBalanced(within time.Duration, consumers ...*chanq.Consumer[string]) {
 	w.Helper()
 	began := time.Now()
@@ -48,9 +48,8 @@ func (w *world) slotsBalanced(within time.Duration, consumers ...*chanq.Consumer
 		}
 		return total == manySlots
 	})
-	took := time.Since(began)
-	w.Logf("balanced after %v", took)
-	require.LessOrEqual(w, took, within)
+	w.Logf("balanced after %v", time.Since(began))
+	w.soon(began, within+1)
 }
 
 // manySlotted returns a queue and two functions that start consumers of it: apart with a *sql.DB of

@@ -314,10 +314,12 @@ func keyLostAnswers(w *world) {
 		return faultdb.Fault{}
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, PollEvery: 20 * time.Millisecond})
-	for range ms {
-		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	for acked := 0; acked < len(ms); {
+		l := testdb.Take(w, c, 1)[0]
+		if l.Ack() == nil && l.Wait(w.Soon()) == nil { // on a loaded machine its lease might expire before
+			acked++
+		}
 	}
-	require.NoError(w, c.Flush(w.Soon()))
 	require.Zero(w, testdb.Counted(w, q))
 	require.EqualValues(w, 8, reads.Load())
 	require.EqualValues(w, 8, marks.Load())

@@ -66,6 +66,22 @@ func (w *world) ack(l *chanq.Lease[string]) {
 	require.NoError(w, l.Wait(w.Soon()))
 }
 
+// ackAtLast receives a message and acks it, again if its lease has expired before: a short lease can, on a loaded machine.
+func (w *world) ackAtLast(c *chanq.Consumer[string], body string) {
+	w.Helper()
+	for {
+		l := w.next(c, body)
+		err := l.Ack()
+		if err == nil {
+			err = l.Wait(w.Soon())
+		}
+		if err == nil {
+			return
+		}
+		require.ErrorIs(w, err, chanq.ErrLeaseLost)
+	}
+}
+
 // recorder records the handled messages.
 type recorder struct {
 	mu      sync.Mutex

@@ -292,8 +292,8 @@ func hangs(w *world) {
 
 func idle(w *world) {
 	const pollMax = 100 * time.Millisecond
-	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff}) // the history has statements of its own
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: pollMax})
+	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff})                          // the history has statements of its own
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: pollMax, LeaseFor: time.Hour}) // heartbeats, which write, are rare
 	w.Eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
 	var ops, writes atomic.Int64
 	st := w.Statements("work")

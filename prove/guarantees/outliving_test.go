@@ -48,7 +48,9 @@ func lockedAtTheEnd(w *world) {
 	require.ErrorContains(w, c.Shutdown(ended), "0 leases not settled, 1 settles not confirmed")
 	var op *chanq.OpError
 	require.ErrorAs(w, leases[0].Wait(w.Soon()), &op)
-	require.False(w, op.Unknown, "the statement was rolled back")
+	if w.Engine.Bubble { // a loaded machine might not get the response of a try in its time
+		require.False(w, op.Unknown, "the statement was rolled back")
+	}
 	require.ErrorContains(w, op, "locked")
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
@@ -169,7 +171,7 @@ func refusedTrim(w *world) {
 func settleAfterTheEnd(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	ids := testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease})
 	leases := testdb.Take(w, c, 2)
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)

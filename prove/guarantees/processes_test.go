@@ -68,9 +68,9 @@ func play(ctx context.Context, t task, _ <-chan string) error {
 	return fmt.Errorf("unknown engine %q", t.Engine)
 }
 
-// playHold receives three leases and keeps them.
+// playHold receives three leases and keeps them. None may expire before the process is killed.
 func playHold(ctx context.Context, db *sql.DB, _ task) error {
-	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
+	return consume(ctx, db, 2*steadyLease, func(c *chanq.Consumer[string]) error {
 		for range 3 {
 			fmt.Println((<-c.C()).Body)
 		}
@@ -114,9 +114,9 @@ func playAck(ctx context.Context, db *sql.DB, _ task) error {
 	})
 }
 
-// playDie exits at the first message.
+// playDie exits at the first message, whose lease must not expire before.
 func playDie(ctx context.Context, db *sql.DB, _ task) error {
-	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
+	return consume(ctx, db, 3*shortLease, func(c *chanq.Consumer[string]) error {
 		l := <-c.C()
 		fmt.Println("attempt", l.Attempt)
 		os.Exit(3)

@@ -52,7 +52,7 @@ func allStops(w *world) {
 func allSkips(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	sent := testdb.Send(w, q, testdb.Texts("taken", "lost", "kept")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
 	for l := range c.All() {
 		require.NotEqual(w, "lost", l.Body)
 		if l.Body == "taken" {
@@ -95,14 +95,20 @@ func batchesEnd(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 3 })
 	ctx, cancel := context.WithCancel(w.Soon())
-	time.AfterFunc(10*time.Millisecond, cancel)
+	onceTaken := func(do func()) { // all that is buffered
+		for c.Stats().Buffered > 0 {
+			pass(time.Millisecond)
+		}
+		do()
+	}
+	go onceTaken(cancel)
 	batch, err := c.Receive(ctx, 4, time.Hour)
 	require.NoError(w, err)
 	require.Equal(w, numbers(3), testdb.Bodies(batch), "the end of ctx ends the wait for more")
 
 	testdb.Send(w, q, testdb.Texts("last")...)
 	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
-	time.AfterFunc(10*time.Millisecond, c.Stop)
+	go onceTaken(c.Stop)
 	batch, err = c.Receive(w.Soon(), 4, time.Hour)
 	require.NoError(w, err)
 	require.Equal(w, []string{"last"}, testdb.Bodies(batch), "the end of the consumer ends it")
@@ -140,7 +146,7 @@ func receive(w *world) {
 func receiveSkips(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	sent := testdb.Send(w, q, testdb.Texts("lost", "kept", "lost", "kept")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
 	_, err := q.Cancel(w.Soon(), sent[0], sent[2])
 	require.NoError(w, err)
@@ -321,7 +327,7 @@ func (tactless) Error() string { panic("no text") }
 func handleSurvives(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("error panics", "backoff panics", "last")...)
-	cfg := chanq.ConsumerConfig{LeaseFor: shortLease, Backoff: func(*chanq.Delivery, error) time.Duration { panic("no delay") }}
+	cfg := chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { panic("no delay") }}
 	var mu sync.Mutex
 	seen := map[string]int{}
 	c := testdb.Start(w, q, cfg)

@@ -348,24 +348,28 @@ func flushDuringClose(w *world) {
 // closeGivesUp: a driver or a hook does not return, and C was not used.
 func closeGivesUp(w *world) {
 	for _, where := range []string{"driver", "hook"} {
-		gate := make(chan struct{})
+		gate, called := make(chan struct{}), make(chan struct{})
 		cfg := chanq.Config{}
 		if where == "hook" {
-			cfg.Hooks.Sent = func(chanq.SentEvent) { <-gate }
+			cfg.Hooks.Sent = func(chanq.SentEvent) {
+				close(called)
+				<-gate
+			}
 		}
 		q := w.Queue(where, cfg)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		var hangs <-chan struct{} = called
 		free := func() { close(gate) }
 		if where == "driver" {
 			st := w.Statements(where)
-			_, free = w.stick(func(op faultdb.Op) bool { return enqueues(op, st) })
+			hangs, free = w.stick(func(op faultdb.Op) bool { return enqueues(op, st) })
 		}
 		sent := make(chan error, 1)
 		go func() {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "sent"})
 			sent <- err
 		}()
-		pass(100 * time.Millisecond)
+		w.within("the "+where+" hangs", hangs)
 		over, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, errors.New("the time is over"))
 		err := p.Close(over)
 		cancel()

@@ -80,6 +80,7 @@ func formerHolder(w *world) {
 			id := testdb.Send(w, q, testdb.Texts(s.name)...)[0]
 			former := testdb.Lease(w, q, 1, formerLease)[0]
 			holder := testdb.Lease(w, q, 1, time.Minute)[0]
+			w.holderIsKnown(q, id)
 			before := testdb.Get(w, q, id)
 			require.ErrorIs(w, stored(s.do, former), chanq.ErrLeaseLost, s.name)
 			require.Equal(w, before, testdb.Get(w, q, id), s.name)
@@ -109,12 +110,21 @@ type grouping struct {
 	gate   chan struct{} // blocks the next ack
 	held   chan struct{} // closed when an ack is blocked
 	noMore bool          // claims fail
+	failed int           // claims that failed
+	most   int           // with so many messages claimed, claims fail
 	groups []chanq.SettledEvent
 }
 
-func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
-	g := &grouping{world: w}
+// newGrouping claims at most so many messages, without a limit if most is 0.
+func newGrouping(w *world, name string, cfg chanq.Config, most int) *grouping {
+	g := &grouping{world: w, most: most}
 	faults, db := w.Connect()
+	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) { // before the next claim
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.most -= e.Messages
+		g.noMore = g.noMore || most > 0 && g.most <= 0
+	}
 	cfg.Hooks.Settled = func(e chanq.SettledEvent) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -132,6 +142,7 @@ func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
 		defer g.mu.Unlock()
 		switch {
 		case g.noMore && claims(op, st):
+			g.failed++
 			return faultdb.Fail(refused)
 		case g.gate != nil && testdb.Runs(op, first):
 			gate := g.gate
@@ -145,10 +156,17 @@ func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
 	return g
 }
 
+// stopClaims returns when no claim is running.
 func (g *grouping) stopClaims() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.noMore = true
+	g.noMore, g.failed = true, 0
+	g.mu.Unlock()
+	g.Eventually("a claim fails", func() bool {
+		g.queue.Wake()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.failed > 0
+	})
 }
 
 // group acks first alone and combines all settles that settle makes into the next batch.
@@ -195,9 +213,8 @@ func mixedGroup(w *world) {
 			name := fmt.Sprintf("mixed%d%d", i, j)
 			q := w.Queue(name, cfg)
 			testdb.Send(w, q, testdb.Texts("0", "1", "2", "3", "4", "5", "6", "7")...)
-			g := newGrouping(w, name, cfg)
+			g := newGrouping(w, name, cfg, 8)
 			leases := testdb.Take(w, g.consumer, 8)
-			g.stopClaims()
 			w.ended(leases...)
 			w.Hold(name, 4, time.Minute) // leases the first 4
 
@@ -233,19 +250,25 @@ func heldTwice(w *world) {
 			name := fmt.Sprintf("twice%d%d", i, j)
 			q := w.Queue(name, chanq.Config{})
 			testdb.Send(w, q, testdb.Texts("twice")...)
-			g := newGrouping(w, name, chanq.Config{})
+			g := newGrouping(w, name, chanq.Config{}, 0)
 			stale := testdb.Take(w, g.consumer, 1)[0]
 			w.ended(stale)
 			testdb.Send(w, q, testdb.Texts("first")...)
 			var current, first *chanq.Lease[string]
-			for current == nil || first == nil { // on a slow machine one lease might expire before the other is delivered
+			take := func() {
 				if l := testdb.Take(w, g.consumer, 1)[0]; l.Body == "first" {
 					first = l
 				} else {
 					current = l
 				}
 			}
+			for current == nil || first == nil {
+				take()
+			}
 			g.stopClaims()
+			for len(g.consumer.C()) > 0 { // on a slow machine a lease might have expired before
+				take()
+			}
 			require.Equal(w, stale.ID, current.ID, note)
 			event := g.group(first, func() {
 				order := []*chanq.Lease[string]{stale, current}
@@ -557,7 +580,7 @@ func releaseAfter(w *world) {
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.Snooze(0, nil)))
 	for range 3 {
-		former := testdb.Lease(w, q, 1, formerLease)[0]
+		former := testdb.Lease(w, q, 1, 2*formerLease)[0]
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, 2, l.Attempt, "the lapse counts")
 		require.ErrorIs(w, former.Nack(chanq.Snooze(time.Hour, nil)), chanq.ErrLeaseLost)

@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -114,7 +115,7 @@ func configureOrdered(w *world) {
 	var working, most atomic.Int64
 	open := make(chan struct{})
 	finish := sync.OnceFunc(func() { close(open) })
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: beat})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * beat / 2}) // no lease may expire
 	w.Cleanup(finish)
 	go func() {
 		for l := range c.C() {
@@ -152,15 +153,17 @@ func configureOrdered(w *world) {
 
 func retainDead(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{RetainDead: steadyLease}})
+	w.StrikeAll(faultdb.Fail(w.Failure(sqlbatch.Refused)), w.Statements("work").Trim(sqlbatch.Dead, steadyLease, 1, 0)) // until it was seen
 	kept := w.Queue("kept", chanq.Config{})
 	for _, of := range []*chanq.Queue[string]{q, kept} {
 		testdb.Send(w, of, testdb.Texts("bad")...)
-		c, err := of.Consume(w.Context(), chanq.ConsumerConfig{LeaseFor: steadyLease})
+		c, err := of.Consume(w.Context(), chanq.ConsumerConfig{})
 		require.NoError(w, err)
 		require.NoError(w, (<-c.C()).Settle(chanq.DeadLetter(errors.New("it is bad"))))
 		w.Eventually("it is dead", func() bool { return testdb.Counted(w, of).Dead == 1 })
 		defer func() { require.NoError(w, c.Shutdown(w.Soon())) }()
 	}
+	w.Heal()
 	w.Eventually("it is deleted", func() bool { return testdb.Counted(w, q).Dead == 0 })
 	require.Equal(w, 1, testdb.Counted(w, kept).Dead, "without RetainDead the dead message stays")
 }

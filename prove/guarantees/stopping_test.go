@@ -123,10 +123,11 @@ func acksFirst(w *world) {
 func shutdownWaits(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * steadyLease})
 	l := testdb.Take(w, c, 1)[0]
 	ended := make(chan error, 1)
 	go func() { ended <- c.Shutdown(w.Soon()) }()
+	w.within("Shutdown begins", c.Done())
 	first := testdb.Get(w, q, l.ID).LeaseUntil
 	w.Eventually("the lease is still extended", func() bool { return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > steadyLease })
 	require.Empty(w, ended)

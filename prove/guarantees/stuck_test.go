@@ -61,7 +61,7 @@ func stuckExtension(w *world) {
 	}}})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	st := w.Statements("work")
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, PollEvery: time.Minute})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * steadyLease / 2, PollEvery: time.Minute})
 	l := testdb.Take(w, c, 1)[0]
 	struck, free := w.stick(func(op faultdb.Op) bool { return extends(op, st) })
 	w.within("an extension hangs", struck)

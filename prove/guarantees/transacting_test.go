@@ -72,12 +72,34 @@ func ackTxCounts(w *world) {
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
 			return leases[3].AckTx(ctx, tx)
 		}))
-		ended := make(chan error, 1)
+		ended, looked, committed := make(chan error, 1), make(chan struct{}), make(chan struct{})
+		look := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: kind, Slots: cfg.Slots}).Look(make([][16]byte, 1))
+		first := sync.OnceFunc(func() { close(looked) })
 		in(leases[4], func() {
+			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+				if !testdb.Runs(op, look) {
+					return faultdb.Fault{}
+				}
+				select {
+				case <-looked:
+					return faultdb.Hold(committed) // the second look, on a machine that is slow to commit
+				default:
+					first()
+				}
+				return faultdb.Fault{}
+			})
 			go func() { ended <- c.Shutdown(w.Soon()) }()
-			w.pass(500 * time.Millisecond)
-		}, (*sql.Tx).Commit)
+			if w.oneWriter() {
+				w.pass(500 * time.Millisecond) // a look waits for the transaction
+			} else {
+				w.within("Shutdown looks", looked)
+			}
+		}, func(tx *sql.Tx) error {
+			defer close(committed)
+			return tx.Commit()
+		})
 		require.NoError(w, <-ended)
+		w.Heal()
 		require.EqualValues(w, 5, acked.Load(), "Shutdown looks for the commit immediately, and again a second later")
 		require.EqualValues(w, 5, c.Stats().Acked)
 	}
@@ -225,7 +247,7 @@ func ackTx(w *world) {
 func ackTxStopsExtension(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease})
 	l := testdb.Take(w, c, 1)[0]
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
@@ -399,17 +421,19 @@ func failureInTx(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
 	leases := testdb.Leases(testdb.Lease(w, q, 2, time.Minute))
+	faults, db := w.Connect() // which no consumer uses
 	for what, do := range map[string]func(tx *sql.Tx) error{
 		"SendTx":      func(tx *sql.Tx) error { _, err := q.SendTx(w.Soon(), tx, testdb.Texts("c")...); return err },
 		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.Soon(), tx) },
 		"AckTx":       func(tx *sql.Tx) error { return chanq.AckTx(w.Soon(), tx, leases...) },
 	} {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		tx, err := db.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		hit := w.Strike(w.Broken(false), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
+		hit := testdb.NewStrike(w.Broken(false), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
+		faults.Inject(hit.Choose)
 		err = do(tx)
 		require.NotEmpty(w, hit.Struck(), what)
-		w.Faults.Inject(nil)
+		faults.Inject(nil)
 		_ = tx.Rollback()                          // its connection is broken
 		for _, err := range []error{err, do(tx)} { // the second time in a transaction that has ended
 			var op *chanq.OpError

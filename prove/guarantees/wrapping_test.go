@@ -290,7 +290,7 @@ func callsReported(w *world) {
 			case "retry after":
 				return chanq.RetryAfter(time.Minute, err)
 			case "snooze":
-				return chanq.Snooze(time.Second, err)
+				return chanq.Snooze(time.Hour, err)
 			case "dead":
 				return chanq.DeadLetter(err)
 			case "nacks itself":
@@ -319,7 +319,7 @@ func callsReported(w *world) {
 		}
 		require.Equal(w, []string{
 			"works: ack 0s <nil>", "fails: retry 1h0m0s no", "panics: retry 1h0m0s a panic", "retry after: retry after 1m0s no",
-			"snooze: snooze 1s no", "dead: dead-letter 0s no", "nacks itself: retry after 1m0s no", "nacks itself: none 0s <nil>",
+			"snooze: snooze 1h0m0s no", "dead: dead-letter 0s no", "nacks itself: retry after 1m0s no", "nacks itself: none 0s <nil>",
 			"acks itself and fails: none 0s no",
 		}, r.take(w, body), way.name)
 	}
