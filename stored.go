@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -301,9 +302,20 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in their order", ErrShards, wants, m)
 }
 
+// storedTries is how often stored reads: SQLite may answer with an error while another process creates the tables.
+const storedTries = 3
+
 // stored reads what the database stores for the queue, in one round trip. Without tables the version is 0.
 func (s schema) stored() (found stored, err error) {
-	err = s.run(s.q.table.SQL.Version(), found.Scan)
+	for range storedTries {
+		err = s.run(s.q.table.SQL.Version(), found.Scan)
+		if err == nil || !s.q.table.Dialect.Traits().PrepareTells {
+			break
+		}
+		if created := (*sqlbatch.RunError)(nil); !errors.As(err, &created) && s.q.classify(err) != sqlbatch.RolledBack {
+			break
+		}
+	}
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
 	if err == nil && found.ShardCount > 0 {
 		found.shard.Set, err = ParseID(found.ShardSet)

@@ -1,10 +1,14 @@
 package chanq
 
 import (
+	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 func TestASpecIsCheckedWhole(t *testing.T) {
@@ -53,5 +57,31 @@ func TestASpecIsStoredWhole(t *testing.T) {
 	} {
 		require.Equal(t, s, specOf(s.Slots, s.policy()))
 		require.NoError(t, s.differs(s, false))
+	}
+}
+
+// coded is an error of SQLite.
+type coded int
+
+func (c coded) Error() string { return "no such table" }
+func (c coded) Code() int     { return int(c) }
+
+// SQLite answers with these errors while another process creates the tables.
+func TestTablesThatAreBeingCreatedAreReadAgain(t *testing.T) {
+	for _, test := range []struct {
+		err   error
+		calls int
+	}{{&sqlbatch.RunError{Err: coded(1)}, 3}, {coded(17), 3}, {errors.New("no answer"), 1}} {
+		q, err := newQueue(t.Context(), "migrate", &sql.DB{}, "orders", Config{Dialect: DialectSQLite})
+		require.NoError(t, err)
+		calls := 0
+		_, err = schema{q, func(sqlbatch.Statement, func(*sql.Rows) error) error {
+			if calls++; calls < 3 {
+				return test.err
+			}
+			return nil
+		}}.stored()
+		require.Equal(t, test.calls, calls)
+		require.Equal(t, calls < 3, err != nil)
 	}
 }
