@@ -69,10 +69,9 @@ func Join(key notify.Key) *Neighbour {
 	return &Neighbour{key, s, processOf(key.DB)}
 }
 
-// Leave removes the consumer after it has ended. It ends its turn, unless the turn ends with a lease: what holds that lease might still
-// end the process.
+// Leave removes the consumer after it has ended. It ends its turn.
 func (n *Neighbour) Leave() {
-	n.end(false)
+	n.End()
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
 	if n.of.users--; n.of.users == 0 {
@@ -103,13 +102,11 @@ func (n *Neighbour) EndWith(l *lease.Lease) {
 }
 
 // End ends the turn if this consumer has it.
-func (n *Neighbour) End() { n.end(true) }
-
-func (n *Neighbour) end(leased bool) {
+func (n *Neighbour) End() {
 	p := n.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.trying == n && (leased || p.on == nil) {
+	if p.trying == n {
 		p.trying, p.on = nil, nil
 	}
 }

@@ -43,6 +43,10 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 		if q.recall(m); m.state == idle {
 			q.mem.wait(m, waiting, min(m.dueAt, now+peekEvery<<min(m.pauses, mostPeeks)))
 		}
+	case q.mem.paused && m.suspect && !q.trials.crashed(m): // the process tries other suspects until the queue is resumed
+		if q.recall(m); m.state == idle {
+			q.mem.pause(m, waiting, now)
+		}
 	case !(q.trials.alone && q.trials.m == m) && !k.slot.enter(m): // queued. A trial alone needs no place
 	case !q.trials.admit(m, q.busy, now):
 		k.slot.leave(m)

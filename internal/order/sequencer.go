@@ -144,6 +144,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	}
 	if a != nil && (isRead || t.Kind == Look || t.Kind == Fetch) { // the kinds that check whether the queue is paused
 		s.mem.paused = !a.Walked
+		s.queues.trials.hold()
 	}
 	if isRead && s.reads.bounds() {
 		t.walk.stretch(t, a, s.reads.water.drawn, now)

@@ -70,6 +70,13 @@ func (t *trials) end(m *Message) {
 	t.m, t.alone = nil, false
 }
 
+// hold makes a trial end that cannot go on because the queue is paused: see advance.
+func (t *trials) hold() {
+	if m := t.m; t.mem.paused && m != nil && m.task == nil && (m.state == toMark || m.state == toFetch) {
+		t.mem.set(m, idle)
+	}
+}
+
 // standBack ends the trial of a message that is not handled after all, after its mark is released.
 func (t *trials) standBack(m *Message) {
 	if t.m == m && m.mine {

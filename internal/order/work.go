@@ -129,6 +129,8 @@ func (q *queues) skipped(m *Message, now time.Duration) {
 // retry makes a message be read or written again after an unknown answer.
 func (q *queues) retry(m *Message, now time.Duration) {
 	switch {
+	case m.state == inTx && now >= m.until: // its lease has expired: no handler settles it after a rollback
+		q.mem.pause(m, toUndo, now)
 	case m.state == inTx, m.state == toLook:
 		q.mem.pause(m, m.state, now)
 	case !m.busy():

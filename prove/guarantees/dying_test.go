@@ -493,9 +493,10 @@ func oneTrialOfQueues(w *world) {
 // trialInTransaction: if the transaction of an ack is rolled back, a death of the process still counts against the suspect.
 func trialInTransaction(w *world) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		var q *chanq.Queue[string]
 		suspectOf := func(name string) *chanq.Consumer[string] {
 			w.Helper()
-			q := w.Queue(kind.String()+name, chanq.Config{Spec: chanq.Spec{Kind: kind}})
+			q = w.Queue(kind.String()+name, chanq.Config{Spec: chanq.Spec{Kind: kind}})
 			testdb.Send(w, q, testdb.Texts("suspect")...)
 			w.Exec("UPDATE chanq_" + q.Name() + " SET lapses = 2, attempts = 2")
 			return testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 30 * time.Second, PollEvery: time.Second})
@@ -509,9 +510,9 @@ func trialInTransaction(w *world) {
 		}
 		first := suspectOf("first")
 		l := testdb.Take(w, first, 1)[0]
+		require.NoError(w, testdb.Pause(w.Soon(), q)) // otherwise it tries its suspect again
 		second := suspectOf("second")
 		require.NoError(w, ackTx(l).Rollback())
-		first.Stop() // otherwise it tries its suspect again
 		w.pass(15 * time.Second)
 		require.Empty(w, second.C(), "the first suspect is still leased")
 		l = testdb.Take(w, second, 1)[0]
