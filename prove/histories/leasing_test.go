@@ -119,9 +119,9 @@ const leaseFor = time.Hour
 // firstClaim is the size of a consumer's first claim.
 const firstClaim = 16
 
-// tries reports whether a consumer holds a suspect, or has acked it in a transaction that was rolled back.
+// tries reports whether a consumer holds a suspect.
 func (h *history) tries() bool {
-	return slices.ContainsFunc(h.leases, func(l *lease) bool { return l.trial && (l.state == holding || l.state == inTx) })
+	return slices.ContainsFunc(h.leases, func(l *lease) bool { return l.trial && l.state == holding })
 }
 
 // crowded reports whether the first claim of a consumer would not take all ready messages. Then it

@@ -177,7 +177,6 @@ func (s *transaction) String() string {
 
 func (s *transaction) run(h *history) {
 	before := h.model.clone()
-	var trial *lease
 	tx, err := h.db.BeginTx(h.soon(), nil)
 	require.NoError(h, err)
 	for _, n := range s.Acks {
@@ -197,9 +196,6 @@ func (s *transaction) run(h *history) {
 			require.NoError(h, err, h.ran)
 			l.state = inTx
 			h.model.ack(m)
-			if l.trial {
-				trial = l
-			}
 		}
 	}
 	ms := h.compose(s.Messages)
@@ -209,17 +205,10 @@ func (s *transaction) run(h *history) {
 	if s.Commit {
 		require.NoError(h, tx.Commit(), h.ran)
 		h.queue.Wake()
-		if trial != nil { // it ends when its consumer has seen the commit
-			require.NoError(h, trial.Wait(h.soon()), h.ran)
-			trial.state = settled
-		}
 		return
 	}
 	require.NoError(h, tx.Rollback(), h.ran)
 	h.model = before
-	if trial != nil { // it ends with its consumer, unless that holds other messages
-		h.finishAll()
-	}
 }
 
 // ending is how a handler ends.
