@@ -181,11 +181,12 @@ func (w *world) wakes(b *board, at func(moment string)) {
 			at(l.moment)
 			close(l.gate)
 		case <-tick.C:
+			all := c.Stats().Looks                          // before the question whether it listens
 			if _, listened, _ := b.count(); listened == 0 { // the first pauses are too short to listen
-				early = c.Stats().Looks
+				early = all
 				break
 			}
-			switch looked := c.Stats().Looks - early; {
+			switch looked := all - early; {
 			case !heard && looked > 0:
 				heard = true
 				b.hearer()

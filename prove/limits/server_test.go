@@ -29,6 +29,10 @@ func (w *world) limited(cfg chanq.Config, timeout time.Duration) *chanq.Queue[st
 	w.Helper()
 	w.Exec(fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET statement_timeout = %d', current_database()); END $$", timeout.Milliseconds()))
 	_, db := w.Connect()
+	w.Eventually("the queue is opened", func() bool { // on a slow machine a try might exceed the timeout
+		_, err := chanq.Open[string](w.Soon(), db, "work", cfg)
+		return err == nil
+	})
 	return testdb.OpenOn[string](w, db, "work", cfg)
 }
 
