@@ -363,6 +363,7 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err
 			errs[i] = leaseError(l, "ack", false, ErrLeaseLost)
 			l.LoseInTx()
 		}
+		l.Entering.Store(false)
 	}
 	return errs, q.failTx("ack", err)
 }

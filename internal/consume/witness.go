@@ -79,7 +79,13 @@ func (w *witness) run(ctx context.Context) {
 // look reports the acks whose rows are gone. It keeps checking the others until LeaseFor after the end of their leases: a transaction might
 // keep a row for longer, but other consumers might have the message by then.
 func (w *witness) look() {
-	leases := w.take()
+	leases := slices.DeleteFunc(w.take(), func(l *lease.Lease) bool {
+		entering := l.Entering.Load() // its row might be gone, so that the ack finds the lease lost
+		if entering && w.lasts(l) {
+			w.add(l)
+		}
+		return entering
+	})
 	if len(leases) == 0 {
 		return
 	}
@@ -94,9 +100,12 @@ func (w *witness) look() {
 		switch {
 		case row == lease.RowGone:
 			gone = append(gone, l)
-		case row == lease.RowHeld && base.Now() < l.Period.Deadline()+w.cfg.LeaseFor:
+		case row == lease.RowHeld && w.lasts(l):
 			w.add(l)
 		}
 	}
 	w.committed(gone, true)
 }
+
+// lasts reports whether a lease is still checked.
+func (w *witness) lasts(l *lease.Lease) bool { return base.Now() < l.Period.Deadline()+w.cfg.LeaseFor }

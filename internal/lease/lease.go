@@ -107,6 +107,7 @@ type Lease struct {
 	Number     Number
 	About      atomic.Value // set by the creator of the Owner: the message of a lease that might be dead-lettered
 	RolledBack atomic.Bool  // it is InTx, and its transaction was rolled back
+	Entering   atomic.Bool  // it is InTx, and the statement that acks it has not returned
 	ByTx       bool         // it is settled by the commit of its transaction
 
 	state atomic.Uint32
@@ -250,13 +251,15 @@ func (l *Lease) Lose(to State) bool {
 	return true
 }
 
-// EnterTx moves a lease to InTx, before a transaction locks its row. The lease is then not extended.
+// EnterTx moves a lease to InTx, before a transaction locks its row. The lease is then not extended. The caller clears Entering when the
+// statement has returned.
 func (l *Lease) EnterTx() error {
 	for {
 		s := l.State()
 		if err := s.NotHeld(); err != nil {
 			return err
 		}
+		l.Entering.Store(true)
 		if l.move(s, InTx) {
 			l.RolledBack.Store(false)
 			l.Home.Owner.Changed(l)

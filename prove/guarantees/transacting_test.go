@@ -29,6 +29,7 @@ var transacting = []test{
 	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
 	{"AckTxOfOneReportsALossAsAckTxOfManyDoes", ackTxOneLost},
 	{"AnAckTxCountsOnceItsMessageIsGone", ackTxCounts},
+	{"AnAckTxThatFindsItsMessageGoneCountsNothing", ackTxFindsNothing},
 	{"ACommitThatHangsEndsWithTheContextOfItsLease", commitHangs},
 	{"ASendTxCountsAtTheCallOrAtTheCommitOfInTx", sendTxCounts},
 }
@@ -258,6 +259,33 @@ func ackTxStopsExtension(w *world) {
 	require.NoError(w, l.Ack(), "after a rollback the lease can be settled")
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "too late")
 	require.NoError(w, again.Ack())
+}
+
+// ackTxFindsNothing: the consumer looks for the row while the statement waits.
+func ackTxFindsNothing(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+	w.Exec("DELETE FROM chanq_work")
+	faults, db := w.Connect()
+	gate := make(chan struct{})
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if w.acksTx(op, "work", chanq.Config{}) {
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	tx, err := db.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	acked := make(chan error, 1)
+	go func() { acked <- l.AckTx(w.Soon(), tx) }()
+	w.pass(3 * time.Second) // the consumer looks after a second
+	close(gate)
+	require.ErrorIs(w, <-acked, chanq.ErrLeaseLost)
+	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
+	require.Zero(w, c.Stats().Acked)
+	require.NoError(w, tx.Rollback())
 }
 
 // acksTx reports whether op is the ack of AckTx in a caller's transaction.
