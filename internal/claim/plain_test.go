@@ -79,7 +79,6 @@ type health struct{}
 func (health) Worked(time.Time)        {}
 func (health) Failed(time.Time, error) {}
 
-// turn lets a consumer try suspects.
 func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	q := &queue{t: t, key: notify.Key{Queue: t.Name()}, cleared: make(chan struct{}, 1), ended: make(chan struct{})}
 	stop, cancel := context.WithCancel(t.Context())
