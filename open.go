@@ -30,7 +30,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 		return session.Within(ctx, core.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 	}
 	tables := schema{core, run}
-	found, err := tables.stored()
+	found, err := tables.unlocked()
 	if err == nil {
 		err = tables.check(found)
 	}

@@ -133,7 +133,7 @@ func (s schema) migrate() error {
 	if err := s.trust(); err != nil {
 		return err
 	}
-	found, err := s.stored()
+	found, err := s.unlocked()
 	if err != nil {
 		return err
 	}

@@ -302,20 +302,20 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in their order", ErrShards, wants, m)
 }
 
-// storedTries is how often stored reads: SQLite may answer with an error while another process creates the tables.
-const storedTries = 3
+// unlocked is stored without the lock of Migrate. SQLite may answer with an error while another process creates the tables, so it is then
+// asked once more.
+func (s schema) unlocked() (found stored, err error) {
+	found, err = s.stored()
+	changed := (*sqlbatch.RunError)(nil)
+	if s.q.table.Dialect.Traits().PrepareTells && (errors.As(err, &changed) || s.q.classify(err) == sqlbatch.RolledBack) {
+		return s.stored()
+	}
+	return found, err
+}
 
 // stored reads what the database stores for the queue, in one round trip. Without tables the version is 0.
 func (s schema) stored() (found stored, err error) {
-	for range storedTries {
-		err = s.run(s.q.table.SQL.Version(), found.Scan)
-		if err == nil || !s.q.table.Dialect.Traits().PrepareTells {
-			break
-		}
-		if created := (*sqlbatch.RunError)(nil); !errors.As(err, &created) && s.q.classify(err) != sqlbatch.RolledBack {
-			break
-		}
-	}
+	err = s.run(s.q.table.SQL.Version(), found.Scan)
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
 	if err == nil && found.ShardCount > 0 {
 		found.shard.Set, err = ParseID(found.ShardSet)
@@ -345,7 +345,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, err
 	}
-	found, err := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}.stored()
+	found, err := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}.unlocked()
 	if err == nil && found.Version == 0 {
 		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
 	}

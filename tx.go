@@ -329,6 +329,11 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 // transaction: the leases end in the database, or are settled after the rollback.
 func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err error) {
 	errs = make([]error, len(leases))
+	defer func() {
+		for _, l := range leases {
+			l.Entering.Store(false)
+		}
+	}()
 	var items, held []sqlbatch.Item
 	for i, l := range leases {
 		if err := l.EnterTx(); err != nil {
@@ -363,7 +368,6 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err
 			errs[i] = leaseError(l, "ack", false, ErrLeaseLost)
 			l.LoseInTx()
 		}
-		l.Entering.Store(false)
 	}
 	return errs, q.failTx("ack", err)
 }

@@ -121,7 +121,7 @@ func (t *trials) review() {
 }
 
 // isOver reports that a lease is known to have ended in the database, so that the end of this process does not count as a crash of its
-// message.
+// message. A lease that was revoked counts as over as well: see EndWith for the one in its place.
 func isOver(l *lease.Lease) bool {
 	switch l.State() {
 	case lease.Lost:

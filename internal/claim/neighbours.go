@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"context"
 	"database/sql"
 	"sync"
 
@@ -14,6 +15,7 @@ type Neighbour struct {
 	key     notify.Key
 	of      *shared
 	process *process
+	stop    context.Context // ends when the consumer stops
 }
 
 // shared is shared by the consumers of one queue.
@@ -56,8 +58,8 @@ func processOf(db *sql.DB) *process {
 	return &this
 }
 
-// Join adds a consumer of a queue. Call Leave once.
-func Join(key notify.Key) *Neighbour {
+// Join adds a consumer of a queue, which has stopped when stop has ended. Call Leave once.
+func Join(key notify.Key, stop context.Context) *Neighbour {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
 	s := neighbours.of[key]
@@ -66,7 +68,7 @@ func Join(key notify.Key) *Neighbour {
 		neighbours.of[key] = s
 	}
 	s.users++
-	return &Neighbour{key, s, processOf(key.DB)}
+	return &Neighbour{key, s, processOf(key.DB), stop}
 }
 
 // Leave removes the consumer after it has ended. It ends its turn.
@@ -84,11 +86,16 @@ func (n *Neighbour) Begin() bool {
 	p := n.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.trying != nil && (p.on == nil || !isOver(p.on)) {
+	if p.trying != nil && !p.over() {
 		return false
 	}
 	p.trying, p.on = n, nil
 	return true
+}
+
+// over reports that the lease with which the turn ends is over. A consumer that has stopped does not look for the commit of its ack.
+func (p *process) over() bool {
+	return p.on != nil && (isOver(p.on) || p.on.State() == lease.InTx && p.trying.stop.Err() != nil)
 }
 
 // EndWith makes the turn of the consumer end when the lease is known to be over, even if the consumer does not call End.

@@ -12,13 +12,13 @@ import (
 func TestConsumersOfOneQueueShareItsGate(t *testing.T) {
 	db := &sql.DB{}
 	orders, mails := notify.Key{DB: db, Queue: "orders"}, notify.Key{DB: db, Queue: "mails"}
-	first, second, other := Join(orders), Join(orders), Join(mails)
+	first, second, other := Join(orders, t.Context()), Join(orders, t.Context()), Join(mails, t.Context())
 	require.Same(t, first.of.gate, second.of.gate)
 	require.NotSame(t, first.of.gate, other.of.gate)
 
 	gate := first.of.gate
 	first.Leave()
-	third := Join(orders)
+	third := Join(orders, t.Context())
 	require.Same(t, gate, third.of.gate, "the second one is still there")
 	for _, n := range []*Neighbour{second, third, other} {
 		n.Leave()
@@ -28,8 +28,8 @@ func TestConsumersOfOneQueueShareItsGate(t *testing.T) {
 
 func TestConsumersOfOneProcessShareItsTrial(t *testing.T) {
 	db := &sql.DB{}
-	first, second := Join(notify.Key{DB: db, Queue: "orders"}), Join(notify.Key{DB: db, Queue: "orders"})
-	other, shard := Join(notify.Key{DB: db, Queue: "mails"}), Join(notify.Key{DB: &sql.DB{}, Queue: "orders"})
+	first, second := Join(notify.Key{DB: db, Queue: "orders"}, t.Context()), Join(notify.Key{DB: db, Queue: "orders"}, t.Context())
+	other, shard := Join(notify.Key{DB: db, Queue: "mails"}, t.Context()), Join(notify.Key{DB: &sql.DB{}, Queue: "orders"}, t.Context())
 	require.True(t, first.Begin())
 	for _, n := range []*Neighbour{first, second, other, shard} {
 		require.False(t, n.Begin(), "one consumer at a time")
@@ -44,7 +44,7 @@ func TestConsumersOfOneProcessShareItsTrial(t *testing.T) {
 
 	simulated := &sql.DB{}
 	end := SimulateProcess(simulated)
-	inside := Join(notify.Key{DB: simulated})
+	inside := Join(notify.Key{DB: simulated}, t.Context())
 	end()
 	require.True(t, inside.Begin())
 	require.True(t, first.Begin())

@@ -88,7 +88,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	t.Cleanup(waiter.Close)
 	db := &sql.DB{}
 	t.Cleanup(claim.SimulateProcess(db))
-	n := claim.Join(notify.Key{DB: db})
+	n := claim.Join(notify.Key{DB: db}, stop)
 	t.Cleanup(n.Leave)
 	cfg := claim.Config{
 		Limits: claim.Limits{

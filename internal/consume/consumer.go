@@ -87,7 +87,7 @@ func New(cfg Config) (*Consumer, error) {
 		c.membership = claim.NewMembership(cfg.Consumer.ID, base.Now)
 	}
 	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
-	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
+	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key, c.load.stop)}
 	c.owner, c.ending.owner = o, o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
 	o.witness = &witness{

@@ -32,11 +32,17 @@ type heartbeat struct {
 func (h *heartbeat) run(ctx context.Context) {
 	chore := h.cfg.Task("consumers", "join")
 	defer chore.End()
+	former, _ := h.membership.Until()
 	for ctx.Err() == nil {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
-		began := base.Now()
 		as := h.cfg.Consumer
 		as.ID = h.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
+		if as.ID != former {
+			_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Leave(former), nil) // a late heartbeat might have prolonged it in the database
+			h.mind("leave", err)                                             // otherwise it expires there
+			former = as.ID
+		}
+		began := base.Now()
 		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)
 		if err != nil && h.order != nil {

@@ -185,9 +185,6 @@ func (o *owner) leaseEnded(l *lease.Lease) {
 	}
 	if l.Suspect {
 		base.Signal(o.load.cleared)
-		if l.State() == lease.InTx && o.load.stop.Err() != nil { // a consumer that has stopped does not wait for the commit
-			o.neighbour.End()
-		}
 	}
 	o.load.ended(&o.load.leases)
 }

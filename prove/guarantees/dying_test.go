@@ -32,6 +32,8 @@ var dying = append([]test{
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
 	{"G07_AnAckInATransactionEndsATrialWhenItIsCommitted", trialInTransaction},
+	{"G07_AStoppedConsumerDoesNotWaitForTheCommitOfASuspect", trialOfStopped},
+	{"G07_ATrialThatIsRevokedEndsWhenItsMessageIsReleased", trialRevoked},
 	{"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages", lastTrialBehindHandler},
 	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
@@ -526,6 +528,65 @@ func trialInTransaction(w *world) {
 		require.NoError(w, second.Shutdown(w.Soon()))
 		require.NoError(w, third.Shutdown(w.Soon()))
 	}
+}
+
+// twoSuspects sends a suspect to each of two queues, and takes the one of the first queue.
+func (w *world) twoSuspects() (first, second *chanq.Consumer[string], l *chanq.Lease[string]) {
+	w.Helper()
+	for _, name := range []string{"work", "other"} {
+		testdb.Send(w, w.Queue(name, chanq.Config{}), testdb.Texts("suspect")...)
+		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2")
+	}
+	open := func(name string) *chanq.Consumer[string] {
+		return testdb.Start(w, testdb.OpenOn[string](w, w.DB, name, chanq.Config{}), chanq.ConsumerConfig{LeaseFor: 30 * time.Second, PollEvery: 20 * time.Millisecond})
+	}
+	first = open("work")
+	l = testdb.Take(w, first, 1)[0]
+	second = open("other")
+	w.pass(3 * time.Second)
+	require.Empty(w, second.C())
+	return first, second, l
+}
+
+// trialOfStopped: another handler still runs, so the consumer has not ended.
+func trialOfStopped(w *world) {
+	w.skipWithoutRowLocks() // the open transaction would block the second consumer
+	first, second, l := w.twoSuspects()
+	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}), testdb.Texts("kept")...)
+	kept := testdb.Take(w, first, 1)[0]
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	began := time.Now()
+	first.Stop()
+	w.ack(testdb.Take(w, second, 1)[0])
+	require.Less(w, time.Since(began), 15*time.Second)
+	require.NoError(w, tx.Commit())
+	w.ack(kept)
+}
+
+// trialRevoked holds the release of a suspect whose handler exceeds the time to drain.
+func trialRevoked(w *world) {
+	first, second, _ := w.twoSuspects()
+	st, gate := w.Statements("work"), make(chan struct{})
+	var held atomic.Bool
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
+			held.Store(true)
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- first.Shutdown(gone) }()
+	w.Eventually("the message is being released", held.Load)
+	w.pass(3 * time.Second)
+	require.Empty(w, second.C(), "the first trial has not ended in the database")
+	close(gate)
+	<-ended
+	w.ack(testdb.Take(w, second, 1)[0])
 }
 
 // lastTrialBehindHandler: a handler that has acked its message might still kill the process.

@@ -78,7 +78,7 @@ func (s *consume) run(h *history) {
 		return
 	}
 	h.model.trial = h.tries()
-	all, busy := h.model.clone().claim(firstClaim, leaseFor, "nobody")
+	all, busy := h.model.clone().claim(firstClaim, leaseFor, "c")
 	if busy {
 		return // the outcome for the other messages depends on when the consumer finds the suspect
 	}
