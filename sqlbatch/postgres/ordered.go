@@ -30,12 +30,12 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(min(rows, sqlbatch.MostWalked))}}
 }
 
-// seqs selects the first ids of a state behind $2 and up to a seq.
-func seqs(condition, upto string) string {
+// seqs selects the first ids of a state behind $2 and up to a seq. lock is the clause that locks their rows, or "".
+func seqs(condition, upto, lock string) string {
 	return `SELECT f.id FROM (
     SELECT q.id FROM {live} AS q
     WHERE ` + behindNumber("$2::bigint") + ` AND q.seq <= (SELECT ` + upto + `::bigint) AND ` + condition + `
-    ORDER BY q.seq LIMIT {rows}) AS f
+    ORDER BY q.seq LIMIT {rows}` + lock + `) AS f
   LIMIT (SELECT n FROM t)`
 }
 
@@ -44,7 +44,7 @@ func peekSeqText(condition string) string {
   SELECT {now} AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
-  ` + seqs(condition, "$3") + `
+  ` + seqs(condition, "$3", "") + `
 )
 SELECT ` + liveColumns + `
 FROM chosen AS c
@@ -52,16 +52,13 @@ JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])
 ORDER BY q.seq`
 }
 
-// purgeSeqText checks each row again when it has its lock.
 func purgeSeqText(condition string) string {
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
 DELETE FROM {live}
 WHERE id = ANY (ARRAY(
-  SELECT q.id FROM {live} AS q
-  WHERE q.id = ANY (ARRAY(
-  ` + seqs(condition, "$4") + `)) AND ` + condition + ` FOR UPDATE SKIP LOCKED))
+  ` + seqs(condition, "$4", " FOR UPDATE SKIP LOCKED") + `))
 RETURNING uuid_send(id), seq`
 }
 

@@ -72,6 +72,17 @@ func TestAConsumerThatJoinsAgainKeepsItsSlots(t *testing.T) {
 	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
 }
 
+// An empty step would end the purge.
+func TestAStepOfAPurgePassesLockedRows(t *testing.T) {
+	q, _ := newOrdered(t)
+	q.enqueue(line(0, "a", 1, 2, 3, 4)...)
+	tx := q.begin()
+	_, err := tx.Exec(`SELECT FROM chanq_orders WHERE get_byte(uuid_send(id), 0) <= 2 FOR UPDATE`)
+	require.NoError(t, err)
+	require.Equal(t, []byte{3}, q.ids(q.db, q.Purge(sqlbatch.Ready, 1, sqlbatch.Window{})))
+	require.NoError(t, tx.Rollback())
+}
+
 func TestAReadReportsEachSenderThatHasDrawn(t *testing.T) {
 	q, r := newOrdered(t)
 	first := q.see(r)

@@ -56,30 +56,19 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return q.orderedCall(q.reach, "@rows bigint, @after bigint", sql.Named("rows", int64(rows)), sql.Named("after", after))
 }
 
-// chosenBySeq selects the first @n ids behind @after and up to @upto whose rows r meet a condition. Hints are those of statsText.
-func chosenBySeq(condition string) string {
-	return `FROM (
-    SELECT TOP (@n) r.id
-    FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
-    WHERE r.seq > @after AND r.seq <= @upto AND ` + of("r.", condition) + `
-    ORDER BY r.seq
-) AS c
-`
-}
-
+// of puts the name of a row into a condition.
 func of(row, condition string) string { return strings.ReplaceAll(condition, "{r}", row) }
 
-// peekSeqText looks up only the rows that it shows.
 func peekSeqText(condition string) string {
 	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
-       ` + peekColumns + chosenBySeq(condition) + `INNER JOIN {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = c.id
+SELECT TOP (@n) ` + stateColumn + peekColumns + `FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
+WHERE q.seq > @after AND q.seq <= @upto AND ` + of("q.", condition) + `
 ORDER BY q.seq
 ` + fromListOptions + `;
 `
 }
 
-// purgeSeqText checks each row again when it has its lock, and skips locked rows.
+// purgeSeqText checks each row again when it has its lock, and skips locked rows. TOP counts above the lock, as in claimLane.
 func purgeSeqText(condition, before string) string {
 	condition += " AND " + before
 	bound := `DECLARE @epoch datetime2(3) = '19700101';
@@ -91,8 +80,14 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + bound + `DELETE q
 OUTPUT deleted.id, deleted.seq AS place
-` + chosenBySeq(condition) + `INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = c.id
-WHERE ` + of("q.", condition) + `
+FROM (
+    SELECT TOP (@n) u.id
+    FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
+    INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = r.id
+    WHERE r.seq > @after AND r.seq <= @upto AND ` + of("r.", condition) + ` AND ` + of("u.", condition) + `
+    ORDER BY r.seq
+) AS a
+INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
 ` + fromListOptions + `;
 `
 }

@@ -203,11 +203,13 @@ func readText(one bool) string {
 	p := placeOf(one)
 	rows := rowsOf("w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key))", "")
 	return readOpen + findWatermark + p.slot + keysTable +
-		readThrough(p.walkIn("@behind", "0", "@from", "@middle")+p.walkIn("@n", "1", "@first", "@last"), rows) +
+		readThrough(p.walkIn("@behind", "0", "@from", "@middle")+`SET @left = @behind - @@ROWCOUNT;
+`+fullAt("0", "@from")+p.walkIn("@n", "1", "@first", "@last")+`SET @left = @n - @@ROWCOUNT;
+`+fullAt("1", "@first"), rows) +
 		p.readPast("2", `        SET @left = CASE WHEN @range = 0 THEN @behind ELSE @n END;
         SET @at = CASE WHEN @range = 0 THEN @from ELSE @first END;
         SET @whole = CASE WHEN @range = 0 THEN @middle ELSE @last END;
-`, "", rows) +
+`, "CASE WHEN @range = 0 THEN @from ELSE @first END", rows) +
 		readClose("@drawn", "@end")
 }
 
@@ -217,15 +219,12 @@ func refillText(one bool) string {
 	p := placeOf(one)
 	rows := rowsOf("q.seq > @old AND DATALENGTH(q.body) <= @inline", "WHERE "+of("q.", ofKeys)+"\n")
 	return readOpen + p.slot + keysTable +
-		readThrough(p.walkIn("@behind", "0", "@from", "@upto")+`IF @@ROWCOUNT >= @behind
-    SET @end = (SELECT MAX(w.seq) FROM @walked AS w);
-`, rows) +
+		readThrough(p.walkIn("@behind", "0", "@from", "@upto")+`SET @left = @behind - @@ROWCOUNT;
+`+fullAt("0", "@from"), rows) +
 		p.readPast("1", `        SET @left = @behind;
         SET @at = @from;
         SET @whole = @upto;
-`, `        IF @left <= 0
-            SET @end = (SELECT MAX(w.seq) FROM @walked AS w);
-`, rows) + `IF @blocked = 1
+`, "@from", rows) + `IF @blocked = 1
     DELETE r
     FROM @rows AS r
     WHERE NOT ` + of("r.", ofKeys) + `;

@@ -367,11 +367,12 @@ func TestTheLimitsOfAReadCountLockedRows(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, len(given), len(s.bodies), rows)
 				require.Equal(t, len(locked), len(s.locked), rows)
-				require.EqualValues(t, math.MaxInt64, s.upto)
+				require.Equal(t, append([]int64{0}, n...)[rows], s.upto)
 
 				r.Rows, r.Behind, r.Cursor = 0, rows, n[5]
 				all := q.rows(q.Read(r))
 				require.Len(t, all, min(rows, 6)+1)
+				require.Equal(t, append([]int64{0}, n...)[rows], all[len(all)-1][7])
 				for i, row := range all[:len(all)-1] {
 					require.Equal(t, n[i], row[15])
 				}
@@ -388,6 +389,75 @@ func TestTheLimitsOfAReadCountLockedRows(t *testing.T) {
 			}
 			require.NoError(t, tx.Rollback())
 		})
+	})
+}
+
+// Rows that a read has counted might be gone before it looks them up. Its limit has ended the range nevertheless, and the answer states
+// where.
+func TestARowThatGoesDuringAReadDoesNotHideTheEndOfItsRange(t *testing.T) {
+	eachReading(t, 3, func(t *testing.T, q *ordered) {
+		q.eachWay(func(slots ...int) {
+			for _, behind := range []bool{false, true} {
+				for _, sender := range []bool{false, true} {
+					q.clear()
+					q.line(q.DB(), q.Queue, 0, "a", 1)
+					tx := begin(t, t.Context(), q.queue)
+					if sender {
+						q.line(tx, q.InTx(), 0, "a", 1)
+					} else {
+						q.line(q.DB(), q.Queue, 0, "a", 1)
+					}
+					q.line(q.DB(), q.Queue, 0, "a", 3)
+					numbers, items := q.numbers(1, 2, 3, 4, 5), q.itemOf(0)
+					read := q.readOf(slots...)
+					if read.Rows = 2; behind {
+						read.Rows, read.Behind, read.Cursor = 1000, 2, numbers[3]
+					}
+					gone := false
+					q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+						if line := strings.Split(st.Text, "\n")[st.Line-1]; !gone && strings.Contains(st.Text, "@walked") &&
+							(sender && strings.Contains(line, "INSERT INTO @passed") || !sender && strings.Contains(line, "INSERT INTO @rows")) {
+							gone = true
+							if sender {
+								assert.NoError(t, tx.Rollback())
+							} else {
+								q.do(q.DB(), 1, q.Ack(items[1:2]))
+							}
+						}
+						return nil
+					}})
+					rows := q.rows(q.Read(read))
+					q.Engine().SetHooks(engine.Hooks{})
+					require.True(t, gone)
+					require.Equal(t, numbers[:1], numbersIn(rows, 0, numbers[1]))
+					below, above := ranges(read, rows)
+					if behind {
+						require.Equal(t, numbers[1], below)
+					} else {
+						require.Equal(t, numbers[1], above)
+					}
+					if !sender {
+						require.NoError(t, tx.Rollback())
+					}
+				}
+			}
+		})
+	})
+}
+
+// A step of a purge that finds only rows with a U lock, which reads do not notice, passes them. An empty step would end the purge.
+func TestAStepOfAPurgePassesLockedRows(t *testing.T) {
+	eachReading(t, 1, func(t *testing.T, q *ordered) {
+		q.line(q.DB(), q.Queue, 0, "a", 4)
+		numbers := q.numbers(1, 2, 3, 4)
+		items, tx := q.itemOf(0), begin(t, t.Context(), q.queue)
+		for _, item := range items[:2] {
+			q.do(tx, 1, sqlbatch.Statement{Text: fmt.Sprintf("SELECT id FROM dbo.chanq_orders WITH (UPDLOCK, INDEX (PK_chanq_orders), FORCESEEK) WHERE id = 0x%x", item.ID)})
+		}
+		rows := q.rows(q.Purge(sqlbatch.Ready, 1, sqlbatch.Window{}))
+		require.Len(t, rows, 1)
+		require.Equal(t, numbers[2], rows[0][1])
+		require.NoError(t, tx.Rollback())
 	})
 }
 
@@ -580,6 +650,7 @@ type disturbed struct {
 	*rand.Rand
 	live, dead map[byte]sqlbatch.Item // committed
 	slots      map[byte]int
+	numbers    map[byte]int64
 	open       []*change
 	busy       bool
 	acts       int
@@ -668,20 +739,55 @@ func (d *disturbed) act() {
 			item = suite.Items(rows, 1)[0]
 		}
 		c.of, c.sent, c.commit = n, item, func() { d.live[n] = item }
+		d.numbers[n] = item.Fence // its first fence
 	}
 	d.open = append(d.open, c)
 }
 
+// numbersIn returns the numbers of an answer above one and up to another.
+func numbersIn(rows [][]any, above, upto int64) (list []int64) {
+	for _, row := range rows[:len(rows)-1] {
+		if seq := row[15].(int64); seq > above && seq <= upto {
+			list = append(list, seq)
+		}
+	}
+	return list
+}
+
+// ranges returns up to which number the rows of an answer are complete: of those up to the cursor, and of those above it. As many rows as
+// the limit allows end a range, and so does the number that the answer states.
+func ranges(r sqlbatch.ReadParams, rows [][]any) (behind, ahead int64) {
+	rows, last := rows[:len(rows)-1], rows[len(rows)-1]
+	upto := last[7].(int64)
+	behind, ahead = min(r.Cursor, upto), upto
+	below, above, lowest, highest := 0, 0, int64(0), r.Cursor
+	for _, row := range rows {
+		if seq := row[15].(int64); seq <= r.Cursor {
+			below, lowest = below+1, max(lowest, seq)
+		} else {
+			above, highest = above+1, max(highest, seq)
+		}
+	}
+	if below >= r.Behind {
+		behind = min(behind, lowest)
+	}
+	if above >= r.Rows {
+		ahead = min(ahead, highest)
+	}
+	return behind, ahead
+}
+
 // TestAReadReturnsEachMessageThatWasThereThroughout: between the statements of a read, transactions begin, commit and roll back. A message
-// exists from its INSERT on, committed or not, until a delete commits or its INSERT is rolled back.
+// exists from its INSERT on, committed or not, until a delete commits or its INSERT is rolled back. Half of the reads have limits, which are
+// reached: they return each message up to where their range ends.
 func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
 			t.Parallel()
 			testdb.Emulator.Require(t)
-			read, locked, acts := 0, 0, 0
+			read, locked, cut, acts := 0, 0, 0, 0
 			for seed := range testdb.Of[uint64](3, 20) {
-				d := &disturbed{Rand: rand.New(rand.NewPCG(seed, 1)), live: map[byte]sqlbatch.Item{}, dead: map[byte]sqlbatch.Item{}, slots: map[byte]int{}}
+				d := &disturbed{Rand: rand.New(rand.NewPCG(seed, 1)), live: map[byte]sqlbatch.Item{}, dead: map[byte]sqlbatch.Item{}, slots: map[byte]int{}, numbers: map[byte]int64{}}
 				d.ordered = newOrdered(t, 2, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions})
 				reading := false
 				d.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
@@ -698,6 +804,9 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 						d.act()
 					}
 					r := d.readOf([][]int{{0, 1}, {0}, {1}}[d.IntN(3)]...)
+					if d.last > 0 && d.IntN(2) == 0 {
+						r.Rows, r.Behind, r.Cursor = d.IntN(6), 1+d.IntN(6), d.numbers[byte(1+d.IntN(int(d.last)))]
+					}
 					before, sent := maps.Clone(d.live), map[byte]*change{}
 					for _, c := range d.open {
 						if c.sent != (sqlbatch.Item{}) {
@@ -717,8 +826,14 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 						found[suite.IDOf(row[0])] = true
 						locked += int(row[23].(int64))
 					}
+					behind, ahead := ranges(r, rows)
+					if behind < r.Cursor || ahead < math.MaxInt64 {
+						cut++
+					}
 					owned := func(n byte) bool {
-						return slices.ContainsFunc(r.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == d.slots[n] })
+						seq := d.numbers[n]
+						return slices.ContainsFunc(r.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == d.slots[n] }) &&
+							(seq <= behind || seq > r.Cursor && seq <= ahead)
 					}
 					for n, item := range before {
 						if d.live[n] == item && owned(n) {
@@ -745,6 +860,7 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 			}
 			require.Greater(t, read, testdb.Of(10, 60))
 			require.Greater(t, locked, testdb.Of(10, 60))
+			require.Greater(t, cut, testdb.Of(5, 30))
 			require.Greater(t, acts, testdb.Of(50, 300))
 		})
 	}

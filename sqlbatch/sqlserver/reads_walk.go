@@ -28,6 +28,16 @@ ORDER BY q.seq
 `
 }
 
+// fullAt ends the answer where its limit has ended a range, unless it has ended before. The limit counts entries: the rows of some might be
+// gone before they are looked up.
+func fullAt(above, from string) string {
+	return `IF @left <= 0 AND @end = ` + atEnd + `
+    SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE ` + from + ` END
+    FROM @walked AS w
+    WHERE w.above = ` + above + `;
+`
+}
+
 // firstWait is how long, in milliseconds, a read waits for each lock before it begins to skip locked rows.
 const firstWait = "5"
 
@@ -35,6 +45,7 @@ const firstWait = "5"
 func readThrough(walks, rows string) string {
 	return `DECLARE @blocked int = 0;
 DECLARE @end bigint = ` + atEnd + `;
+DECLARE @left int;
 ~SET LOCK_TIMEOUT ` + firstWait + `;
 ~SET XACT_ABORT OFF;
 BEGIN TRY
@@ -56,7 +67,7 @@ END CATCH;
 const mostPassed = "100"
 
 // readPast reads the entries and the rows again, after readThrough met a lock. count is the number of ranges, and bounds sets the bounds of
-// range @range.
+// range @range, which begins after from.
 //
 // It finds the next locked entry (@next): a dirty read returns it, and READPAST skips it. It reads the entries between the last one and
 // this one with READCOMMITTEDLOCK, then notes this one like the others, and continues. A dirty read does not find a row that is being
@@ -68,11 +79,10 @@ const mostPassed = "100"
 // after their entries were read. It returns them as a dirty read finds them. A row that the dirty read does not find is being deleted, or
 // is gone: the read waits for its lock. If it still exists, it is returned as a locked one. A dirty read does not touch the body, whose
 // pages might move.
-func (p place) readPast(count, bounds, full, rows string) string {
+func (p place) readPast(count, bounds, from, rows string) string {
 	return `IF @blocked = 1
 BEGIN
     DECLARE @range int = 0;
-    DECLARE @left int;
     DECLARE @met int;
     DECLARE @at bigint;
     DECLARE @whole bigint;
@@ -128,7 +138,7 @@ BEGIN
         END;
         IF @left > 0 AND @stop < @whole AND @stop < @end
             SET @end = @stop;
-` + full + `        SET @range = @range + 1;
+` + indent("        ", fullAt("@range", from)) + `        SET @range = @range + 1;
     END;
     INSERT INTO @passed (seq, id)
     SELECT w.seq, w.id

@@ -5,8 +5,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
-       q.id, q.priority, q.fence, q.attempts,
+SELECT TOP (@n) CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state, q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', q.due_at) AS due_at,
        CASE WHEN q.leased_by IS NOT NULL THEN DATEDIFF_BIG(millisecond, '19700101', q.lease_until) END AS lease_until,
@@ -15,12 +14,7 @@ SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN '
        q.leased_by,
        (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
        q.dedup_key, q.type, q.last_error, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body, q.slot, q.seq, q.order_key
-FROM (
-    SELECT TOP (@n) r.id
-    FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
-    WHERE r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now
-    ORDER BY r.seq
-) AS c
-INNER JOIN [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = c.id
+FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
+WHERE q.seq > @after AND q.seq <= @upto AND q.due_at <= @now AND q.lease_until <= @now
 ORDER BY q.seq
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -10,11 +10,11 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 DELETE q
 OUTPUT deleted.id, deleted.seq AS place
 FROM (
-    SELECT TOP (@n) r.id
+    SELECT TOP (@n) u.id
     FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
-    WHERE r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now AND r.due_at < @before
+    INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = r.id
+    WHERE r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now AND r.due_at < @before AND u.due_at <= @now AND u.lease_until <= @now AND u.due_at < @before
     ORDER BY r.seq
-) AS c
-INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = c.id
-WHERE q.due_at <= @now AND q.lease_until <= @now AND q.due_at < @before
+) AS a
+INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

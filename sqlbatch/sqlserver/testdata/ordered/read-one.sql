@@ -59,6 +59,7 @@ IF DATALENGTH(@key_list) > 0
     WHERE z.i + x.i + y.i < DATALENGTH(@key_list) / 5;
 DECLARE @blocked int = 0;
 DECLARE @end bigint = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF);
+DECLARE @left int;
 SET LOCK_TIMEOUT 5;
 SET XACT_ABORT OFF;
 BEGIN TRY
@@ -70,12 +71,22 @@ BEGIN TRY
         WHERE q.seq > @from AND q.seq <= @middle AND q.slot = @slot
         ORDER BY q.seq
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+        SET @left = @behind - @@ROWCOUNT;
+        IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @from END
+            FROM @walked AS w
+            WHERE w.above = 0;
         INSERT INTO @walked (seq, id, above)
         SELECT TOP (@n) q.seq, q.id, 1
         FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         WHERE q.seq > @first AND q.seq <= @last AND q.slot = @slot
         ORDER BY q.seq
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+        SET @left = @n - @@ROWCOUNT;
+        IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @first END
+            FROM @walked AS w
+            WHERE w.above = 1;
     END;
     INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)
     SELECT q.seq, q.id, q.slot, q.priority, q.fence,
@@ -104,7 +115,6 @@ SET LOCK_TIMEOUT 50;
 IF @blocked = 1
 BEGIN
     DECLARE @range int = 0;
-    DECLARE @left int;
     DECLARE @met int;
     DECLARE @at bigint;
     DECLARE @whole bigint;
@@ -169,6 +179,10 @@ BEGIN
         END;
         IF @left > 0 AND @stop < @whole AND @stop < @end
             SET @end = @stop;
+        IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE CASE WHEN @range = 0 THEN @from ELSE @first END END
+            FROM @walked AS w
+            WHERE w.above = @range;
         SET @range = @range + 1;
     END;
     INSERT INTO @passed (seq, id)
