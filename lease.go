@@ -143,9 +143,9 @@ func (d *Delivery) Stopping() <-chan struct{} {
 // ConsumerConfig.MaxExtend; Extend is for longer. While another session has the row locked, Extend is repeated until ctx ends.
 //
 // It returns ErrLeaseLost if the lease is lost, or had expired when its consumer ended. After an *OpError that is Unknown, Deadline
-// is unchanged. A lease that had expired by this process's clock may be settled again after Extend, but its Context stays ended, and
-// the consumer neither extends it nor waits for it. On an ordered queue no lease outlives its consumer's membership, which lasts at
-// most LeaseFor: there the consumer renews the extension until span is over.
+// is unchanged. A lease of a plain queue that had expired by this process's clock may be settled again after Extend, but its Context
+// stays ended, and the consumer neither extends it nor waits for it. On an ordered queue an expired lease is lost, and no lease outlives
+// its consumer's membership, which lasts at most LeaseFor: there the consumer renews the extension until span is over.
 func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	if span < minLease || span > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)

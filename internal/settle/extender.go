@@ -277,13 +277,21 @@ func (x *Extender) extendAll(leases []*lease.Lease) {
 	}
 }
 
-// write extends leases in one statement. It leaves out leases that were settled meanwhile, or acked in a transaction, which locks their
-// rows: they count as written.
+// final reports that a lease of an ordered queue has ended here, and cannot be extended any more: the consumer, or the one that has taken the
+// slot, makes its message ready again, whatever its row says.
+func final(l *lease.Lease) bool {
+	return l.Message != nil && (l.State() == lease.Expired || base.Now() >= l.Period.Deadline())
+}
+
+// write extends leases in one statement. It leaves out leases that are final, that were settled meanwhile, or that were acked in a
+// transaction, which locks their rows: they count as written.
 func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, skipLocked bool) (written []*lease.Extension, err error) {
 	slices.SortFunc(extensions, func(a, b *lease.Extension) int { return table.CompareItems(a.Lease.Item, b.Lease.Item) })
 	items := make([]sqlbatch.Item, 0, len(extensions))
+	start := base.Now()
+	consumer, ends := x.cfg.Consumer() // before final: it is the consumer of the leases that are not
 	for _, e := range extensions {
-		if s := e.Lease.State(); s == lease.Held || s == lease.Settling {
+		if s := e.Lease.State(); (s == lease.Held || s == lease.Settling) && !final(e.Lease) {
 			items = append(items, e.Lease.Item)
 		} else {
 			written = append(written, e)
@@ -292,8 +300,6 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 	if len(items) == 0 {
 		return written, batch.ErrNotAsked
 	}
-	start := base.Now()
-	consumer, ends := x.cfg.Consumer()
 	changed, err := x.cfg.Table.Extend(ctx, consumer, items, x.cfg.LeaseFor, skipLocked)
 	x.cfg.Table.Expect(x.cfg.LeaseFor / 2) // at the next tick, if they are still held
 	if err != nil {
@@ -378,10 +384,13 @@ func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.D
 	}
 }
 
-// tryExtend reports that the lease was extended, or else the state of its row.
+// tryExtend reports that the lease was extended, or else the state of its row, which is not looked up if the lease is final.
 func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool, row lease.RowState, err error) {
 	start := base.Now()
 	consumer, ends := x.cfg.Consumer()
+	if final(l) { // after Consumer: see write
+		return false, lease.RowTaken, nil
+	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	changed, err := x.cfg.Table.Extend(within, consumer, []sqlbatch.Item{l.Item}, d, skip)
@@ -389,6 +398,9 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 		return false, 0, err
 	}
 	if len(changed) == 1 {
+		if final(l) {
+			return false, lease.RowTaken, nil
+		}
 		l.Period.Prolong(min(lease.After(start, d), ends))
 		l.Period.KeepUntil(start + d) // if the membership ends sooner, it is extended again
 		return true, 0, nil

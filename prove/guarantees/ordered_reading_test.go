@@ -14,6 +14,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // Ordered queues: each way to read, and how much is read at once.
@@ -24,6 +25,7 @@ var orderedReading = []test{
 	{"ReceiveTakesOneMessageOfAKey", keysOfReceive},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
 	{"MaxExtendOfAnOrderedMessageCountsFromItsDelivery", keyMaxExtend},
+	{"G09_AnExpiredLeaseOfAnOrderedMessageIsNotExtended", keyExtendTooLate},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
@@ -137,6 +139,28 @@ func keyMaxExtend(w *world) {
 	two := w.next(c, "a/2")
 	require.Equal(w, 1, two.Attempt, "its lease was not lost while it waited")
 	w.ack(two)
+}
+
+// keyExtendTooLate extends a lease that has expired while its message is being made ready again. An Extend that returned nil would promise
+// a lease that a second handler has as well.
+func keyExtendTooLate(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 1)...)
+	st := w.orderedStatements()
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	lapse := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st.ReleaseOrdered([16]byte{}, nil, true)) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease, MaxExtend: steadyLease})
+	l := w.next(c, "a/1")
+	w.ended(l)
+	w.Eventually("the consumer makes the message ready again", func() bool { return lapse.Struck() != "" })
+	require.ErrorIs(w, l.Extend(w.Soon(), 2*steadyLease), chanq.ErrLeaseLost)
+	open()
+	again := w.next(c, "a/1")
+	require.Equal(w, 2, again.Attempt)
+	require.NoError(w, again.Ack())
+	require.NoError(w, again.Wait(w.Soon()))
 }
 
 func keyAwaited(w *world) {
