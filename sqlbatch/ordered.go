@@ -109,11 +109,12 @@ type MarkItem struct {
 // Refill has walked; the greatest int64: to its end.
 //
 // On SQL Server a Read or a Refill returns a row that another transaction has inserted or changed and not committed as a locked one,
-// without contents. That transaction might have ended since. Locked rows count for all limits. For a row that another transaction is
-// deleting, or locks while the statement runs, it waits up to 50 ms, and then fails with class RolledBack. It also waits for a redrive. A
-// statement that names one slot meets only locks on rows of that slot. A statement that names several also skips locked rows of other
-// slots. A Refill skips at most 100 locked rows, and a Read as many on each side of Cursor. If there are more, due_at is the number up to
-// which it has read, and rows with greater numbers might be missing. Otherwise due_at of a Read is the greatest int64.
+// without contents. That transaction might have ended since. Locked rows count for all limits, and so do rows that go before the statement
+// has looked them up and are not returned. For a row that another transaction is deleting, or locks while the statement runs, it waits up to
+// 50 ms, and then fails with class RolledBack. It also waits for a redrive. A statement that names one slot meets only locks on rows of that
+// slot. A statement that names several also skips locked rows of other slots. A Refill skips at most 100 locked rows, and a Read as many on
+// each side of Cursor. If there are more, or if Rows or Behind has ended a range, due_at is the number up to which it has read, and rows
+// with greater numbers might be missing. Otherwise due_at of a Read is the greatest int64.
 //
 // There the last number drawn of a Read is a watermark: it was drawn while no sender was between its draw and its insert, and before the
 // rows were read. The Read does not miss a message with a number up to it whose transaction is open. There are no senders. If a sender
