@@ -57,6 +57,32 @@ SELECT gen_random_uuid(), i % 64, (nextval('chanq_orders__seq') << 20) + 1, 'k' 
 FROM generate_series(1, $1) AS i`, rows)
 }
 
+// With many keys and few rows the planner would make the keys of a refill a join, which returns the rows in another order.
+func TestARefillOfManyKeysLeavesOutNoRowUpToItsEnd(t *testing.T) {
+	q, read := newOrdered(t)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = false)`)
+	q.fillSlots(10_000)
+	q.exec(`ANALYZE chanq_orders`)
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		_, err := conn.ExecContext(q.ctx, `SET plan_cache_mode = `+mode)
+		require.NoError(t, err)
+		for _, n := range []int{100, 400, 900} {
+			keys := make([]string, n)
+			for i := range keys {
+				keys[i] = fmt.Sprint("k", 999-i)
+			}
+			rows := q.rows(conn, q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: read.Slots, Upto: math.MaxInt64, Rows: n, Keys: keys, Inline: 1000}))
+			require.Len(t, rows, n+1)
+			var expected int
+			require.NoError(t, conn.QueryRowContext(q.ctx, `SELECT count(*) FROM chanq_orders WHERE order_key = ANY ($1) AND seq <= $2`, keys, rows[n][7]).Scan(&expected))
+			require.Equal(t, expected, n, mode)
+		}
+	}
+}
+
 func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	q, read := newOrdered(t)
 	conn, err := q.db.Conn(q.ctx)

@@ -112,14 +112,15 @@ UNION ALL
 
 var mostWalked = strconv.Itoa(sqlbatch.MostWalked)
 
-// refillText walks the index, and finds the rows of the keys among the rows that it has walked.
+// refillText walks the index, and finds the rows of the keys among the rows that it has walked, in their order. IS TRUE keeps the planner from
+// making the condition a join, which returns rows in another order: the limit would then leave out rows before those that it keeps.
 func refillText() string {
 	return readHead + bounds + `,
 w AS MATERIALIZED (
   SELECT q.* FROM (SELECT q.id, q.seq, q.order_key FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + inRange("low", "high") + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q LIMIT (SELECT behind FROM b)
 ),
 m AS MATERIALIZED (
-  SELECT w.id, w.seq FROM w WHERE w.order_key IN ` + keyList + ` LIMIT (SELECT n FROM b)
+  SELECT w.id, w.seq FROM w WHERE (w.order_key IN ` + keyList + `) IS TRUE LIMIT (SELECT n FROM b)
 )
 SELECT ` + readColumns(givenAbove, "0") + `
 FROM m JOIN {live} AS q ON q.id = ANY (ARRAY[m.id])

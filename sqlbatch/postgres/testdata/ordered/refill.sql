@@ -11,7 +11,7 @@ w AS MATERIALIZED (
   SELECT q.* FROM (SELECT q.id, q.seq, q.order_key FROM "public"."chanq_orders" AS q WHERE (SELECT walked FROM t) AND (q.seq, q.slot) > ((SELECT low FROM b), 32767::smallint) AND q.seq <= (SELECT high FROM b) AND get_bit($4::bytea, q.slot) <> 0 ORDER BY q.seq LIMIT 20000) AS q LIMIT (SELECT behind FROM b)
 ),
 m AS MATERIALIZED (
-  SELECT w.id, w.seq FROM w WHERE w.order_key IN (SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k)) LIMIT (SELECT n FROM b)
+  SELECT w.id, w.seq FROM w WHERE (w.order_key IN (SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k))) IS TRUE LIMIT (SELECT n FROM b)
 )
 SELECT uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,
   least(q.attempts + CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE 1 END, 2000000000) AS attempts, least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) AS lapses,
