@@ -157,7 +157,7 @@ func (c *cancellable) timeUp() {
 	c.mu.Unlock()
 	if l != nil {
 		l.Home.Owner.Expire(l)
-		l.ctx.cancel(l.Home) // also where the lease is in a transaction, or being settled
+		l.ctx.lost(l.Home) // also where the lease is in a transaction, or being settled
 	}
 }
 

@@ -262,6 +262,9 @@ func (l *Lease) EnterTx() error {
 		l.Entering.Store(true)
 		if l.move(s, InTx) {
 			l.RolledBack.Store(false)
+			if l.ctx.with.Load() != nil {
+				(*Context)(l).made() // nothing else ends the context of its call
+			}
 			l.Home.Owner.Changed(l)
 			return nil
 		}
@@ -385,6 +388,12 @@ func (l *Lease) ExtendBy(ctx context.Context, d time.Duration) error {
 		}
 		return ErrSettled // by another goroutine in the meantime
 	}
-	l.move(Expired, Held)
+	switch {
+	case l.Message == nil:
+		l.move(Expired, Held)
+	case l.State() == Expired: // meanwhile: its message is being made ready again
+		l.Lose(Lost)
+		return ErrLost
+	}
 	return nil
 }

@@ -39,6 +39,8 @@ func (l *Lease) Verdict(row RowState) Verdict {
 	switch {
 	case row == RowHeld:
 		return VerdictLocked
+	case l.MaybeApplied && l.Op != Ack && row == RowGone: // the transaction of the pipe might have acked it
+		return VerdictHidden
 	case unknown && ours && removes == (row == RowGone):
 		return VerdictApplied
 	case l.inTx && row == RowGone && !l.RolledBack.Load():

@@ -227,9 +227,12 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 		s.queues.released(m, GivenFence(m.Fence, m.delivery))
 		m.dueAt = now + e.Wait
 	case InTx:
-		if m.state == out {
+		switch m.state {
+		case out:
 			m.until, m.pauses, m.returned = e.Until, 0, false
 			s.mem.pause(m, inTx, now)
+		case inTx: // an extension that was sent before was answered
+			m.until = max(m.until, e.Until)
 		}
 	case Returned:
 		if m.returned = true; m.state == inTx && m.task == nil {

@@ -277,10 +277,22 @@ func (x *Extender) extendAll(leases []*lease.Lease) {
 	}
 }
 
-// final reports that a lease of an ordered queue has ended here, and cannot be extended any more: the consumer, or the one that has taken the
-// slot, makes its message ready again, whatever its row says.
+// final reports that a lease of an ordered queue has ended here and cannot be extended any more: the consumer, or the one that has taken the
+// slot, makes its message ready again whatever its row says. Also, the consumer might have another membership by then.
 func final(l *lease.Lease) bool {
 	return l.Message != nil && (l.State() == lease.Expired || base.Now() >= l.Period.Deadline())
+}
+
+// prolong notes an extension, unless the lease is final.
+func prolong(l *lease.Lease, end time.Duration) (held bool) {
+	if final(l) {
+		return false
+	}
+	l.Period.Prolong(end)
+	if l.State() == lease.InTx { // its owner has noted the former deadline, or reads this one
+		l.Home.Owner.Changed(l)
+	}
+	return true
 }
 
 // write extends leases in one statement. It leaves out leases that are final, that were settled meanwhile, or that were acked in a
@@ -308,7 +320,7 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 	slices.SortFunc(changed, table.CompareItems)
 	for _, e := range extensions {
 		if _, held := slices.BinarySearchFunc(changed, e.Lease.Item, table.CompareItems); held {
-			e.Lease.Period.Prolong(min(lease.After(start, x.cfg.LeaseFor), ends))
+			prolong(e.Lease, min(lease.After(start, x.cfg.LeaseFor), ends))
 			written = append(written, e)
 		}
 	}
@@ -398,10 +410,9 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 		return false, 0, err
 	}
 	if len(changed) == 1 {
-		if final(l) {
+		if !prolong(l, min(lease.After(start, d), ends)) {
 			return false, lease.RowTaken, nil
 		}
-		l.Period.Prolong(min(lease.After(start, d), ends))
 		l.Period.KeepUntil(start + d) // if the membership ends sooner, it is extended again
 		return true, 0, nil
 	}

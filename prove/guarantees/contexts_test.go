@@ -17,6 +17,7 @@ import (
 // Contexts of leases and ends of producers in unusual states.
 var contexts = []test{
 	{"AContextEndsAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
+	{"TheContextOfABatchEndsAtADeadlineAfterARolledBackAckTx", contextOfBatchAfterRollback},
 	{"AContextEndsAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
 	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
 	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
@@ -44,6 +45,37 @@ func contextAfterRollback(w *world) {
 	require.ErrorIs(w, context.Cause(used), chanq.ErrLeaseLost)
 	require.NoError(w, kept[0].Ack(), "Ack accepts the settle")
 	require.ErrorIs(w, kept[0].Wait(w.Soon()), chanq.ErrLeaseLost)
+}
+
+func contextOfBatchAfterRollback(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
+	first, ended := true, make(chan error, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- c.HandleBatches(1, 10, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error {
+			if !first {
+				return nil
+			}
+			first = false
+			tx, err := w.DB.BeginTx(ctx, nil)
+			if err == nil {
+				err = errors.Join(chanq.AckTx(ctx, tx, ls...), tx.Rollback())
+			}
+			if err == nil {
+				<-ctx.Done()
+				if early := time.Until(ls[0].Deadline()); early > 0 {
+					err = fmt.Errorf("the context ended %v before the deadline", early)
+				}
+			}
+			ended <- err
+			return nil
+		})
+	}()
+	require.NoError(w, testdb.Receive(w, ended, "the context ends"))
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-done)
 }
 
 func contextWhileSettling(w *world) {

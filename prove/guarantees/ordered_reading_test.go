@@ -26,6 +26,7 @@ var orderedReading = []test{
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
 	{"MaxExtendOfAnOrderedMessageCountsFromItsDelivery", keyMaxExtend},
 	{"G09_AnExpiredLeaseOfAnOrderedMessageIsNotExtended", keyExtendTooLate},
+	{"G09_AnExtensionThatIsAnsweredAfterAnAckInATransactionCounts", keyExtendedInTx},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
@@ -161,6 +162,33 @@ func keyExtendTooLate(w *world) {
 	require.Equal(w, 2, again.Attempt)
 	require.NoError(w, again.Ack())
 	require.NoError(w, again.Wait(w.Soon()))
+}
+
+// keyExtendedInTx acks a message in a transaction while an extension has been applied and not answered, and rolls back. The message is not
+// delivered again before the deadline that the answer sets.
+func keyExtendedInTx(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 1)...)
+	st := w.orderedStatements()
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	extension := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return extends(op, st) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 4 * steadyLease})
+	l := w.next(c, "a/1")
+	before := l.Deadline()
+	w.Eventually("the lease is extended", func() bool { return extension.Struck() != "" })
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	defer func() { _ = tx.Rollback() }() // for the second time
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	open()
+	w.Eventually("the answer counts", func() bool { return l.Deadline().After(before) })
+	require.NoError(w, tx.Rollback())
+	again := w.next(c, "a/1")
+	require.False(w, time.Now().Before(l.Deadline()))
+	require.Error(w, l.Context().Err())
+	w.ack(again)
 }
 
 func keyAwaited(w *world) {
