@@ -92,7 +92,7 @@ func (c *Change) actor() string {
 // Purge reads the database's time and then runs statements of up to 1,000 messages, each of which begins where the previous one ended.
 // With a Cause, a Type or a Key each step is two statements, and with a Cause without a Fingerprint there are at least two per group.
 // Live messages of a plain queue have these costs for each priority. Those of an ordered queue cost one more round trip per 1,000
-// messages of each slot. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. Statements that the database
+// messages. By IDs it is one statement per 400 messages on SQL Server, per 1,000 elsewhere. Statements that the database
 // rolls back are repeated.
 //
 // A DryRun costs the reads of up to DryRunLimit messages.
@@ -299,18 +299,20 @@ func (q *Queue) window(ctx context.Context, c *change) (w sqlbatch.Window, err e
 }
 
 // changeWindow changes the messages of a window in steps, until a step changes none. A step that changes fewer messages than it may is
-// not the last one, since a redrive leaves messages whose keys are taken. Each step begins after the last row of the previous step, so
+// not the last one, since a redrive leaves messages whose keys are taken. One that changes none is repeated once in a redrive: all of its
+// keys might have been taken while it ran, and the repetition leaves them out. Each step begins after the last row of the previous step, so
 // that it does not read rows that the previous step deleted or left.
 func (q *Queue) changeWindow(ctx context.Context, c *change, w sqlbatch.Window) error {
-	for {
+	for empty := false; ; {
 		n, err := q.room(ctx, c)
 		if err != nil {
 			return err
 		}
 		found, err := collect(ctx, q, c.op, c.whole(sqlbatch.State(c.State), n, w), placeOfRow)
-		if err != nil || len(found) == 0 {
+		if err != nil || len(found) == 0 && (empty || !c.wakes) {
 			return err
 		}
+		empty = len(found) == 0
 		for _, p := range found {
 			p.advance(&w)
 		}
@@ -422,9 +424,15 @@ func (c *change) count(n int) error {
 	return nil
 }
 
-// countListed counts by lists, until a page is not full.
+// countListed counts by lists, which together read about DryRunLimit messages. A page that is not full has read as many as a List may, or is
+// the last one.
 func (q *Queue) countListed(ctx context.Context, c *change) error {
-	for l := (List{Limit: MostListed}); c.done.Messages < DryRunLimit; {
+	most := mostLooked
+	if q.ordered() {
+		most = mostLookedBySeq
+	}
+	looked := 0
+	for l := (List{Limit: MostListed}); looked < DryRunLimit; {
 		page, err := q.List(ctx, c.Select, l)
 		if err != nil {
 			return err
@@ -432,9 +440,11 @@ func (q *Queue) countListed(ctx context.Context, c *change) error {
 		if err := c.count(len(page.Entries)); err != nil {
 			return err
 		}
-		c.done.More, l.After = page.Next != "", page.Next
-		if len(page.Entries) < l.Limit {
+		if c.done.More, l.After = page.Next != "", page.Next; !c.done.More {
 			return nil
+		}
+		if looked += len(page.Entries); len(page.Entries) < l.Limit {
+			looked += most - len(page.Entries)
 		}
 	}
 	return nil

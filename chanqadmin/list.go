@@ -40,17 +40,14 @@ type PageToken string
 const (
 	// mostLooked is the most messages that one List without bodies reads.
 	mostLooked = 10_000
-	// On an ordered queue List reads mostLookedBySeq messages in all slots together, and at least leastLooked in each, because each
-	// message may be in a different page of the table.
+	// On an ordered queue it reads fewer, because each message may be in a different page of the table.
 	mostLookedBySeq = 3_200
-	leastLooked     = 50
 )
 
 // List returns messages of a selection, one page per call, without claiming them: live messages in the order of claims, dead and done
 // messages from the latest. Select.IDs must be nil: Get returns a message by its ID.
 //
-// It reads at most about 10,000 messages; on an ordered queue 50 of each slot or, with few slots, 3,200 in all. Therefore it may return
-// fewer leased messages than Limit, or none, if there are many ready ones, although there are more. The same holds with a Cause, a Type
+// It reads at most about 10,000 messages, of an ordered queue 3,200. Therefore it may return fewer leased messages than Limit, or none, if there are many ready ones, although there are more. The same holds with a Cause, a Type
 // or a Key. Only an empty Page.Next means that there are no more. A change of a rare Cause reads less: see Purge.
 //
 // A page begins at a position in the order, even if the last message of the previous page no longer exists, so a later page costs the
@@ -171,7 +168,7 @@ func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch
 	if after != nil {
 		from = *after
 	}
-	if from.Upto, err = q.reach(ctx, "list", from.At, max(leastLooked, mostLookedBySeq/q.cfg.Slots)); err != nil {
+	if from.Upto, err = q.reach(ctx, "list", from.At, mostLookedBySeq); err != nil {
 		return nil, nil, err
 	}
 	if list, err = q.outlines(ctx, s.State, l.Limit, &from); err != nil {
@@ -192,7 +189,7 @@ func (q *Queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Pl
 	return q.entries(ctx, "list", q.sql.Browse(sqlbatch.State(s), n, after), withSizes)
 }
 
-// reach returns the seq at which a step ends that begins after a given seq and reads a number of rows of each slot.
+// reach returns the seq at which a step ends that begins after a given seq and reads a number of rows.
 func (q *Queue) reach(ctx context.Context, op string, after int64, rows int) (upto int64, err error) {
 	err = q.once(ctx, q.sql.Reach(after, rows), func(rows *sql.Rows) error { return rows.Scan(&upto) })
 	return upto, q.fail(op, err)

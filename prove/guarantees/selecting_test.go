@@ -23,6 +23,8 @@ var selecting = []test{
 	{"ASelectionChangesTheMessagesThatItMeansAndNoOthers", selections},
 	{"ATrialRunChangesNothingAndEndsAtItsLimit", trialRuns},
 	{"ADryRunCountsNoMoreThanTheLimit", trialRunsWithLimit},
+	{"ADryRunCountsTheMessagesOfAllSlots", trialRunOfSlots},
+	{"ARedriveContinuesAfterAStepWhoseKeysWereTaken", redriveBesideASend},
 	{"ASelectionThatNoIndexHasIsRefusedBeforeAnyStatement", refusedSelections},
 	{"AnEmptyListOfIDsSelectsNothing", noIDs},
 	{"AChangePerSecondWaitsAndEndsWithItsContext", perSecond},
@@ -257,6 +259,39 @@ func trialRuns(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 10_000, Dead: 2}, testdb.Counted(w, q))
 	_, err := admin.Purge(w.Soon(), chanqadmin.Select{State: chanqadmin.StateDead, IDs: []chanq.ID{{1}}}, chanqadmin.Change{DryRun: true})
 	require.ErrorContains(w, err, "Change.DryRun is set with Select.IDs")
+}
+
+func trialRunOfSlots(w *world) {
+	const n = 4000 // more than one list reads
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 64}})
+	ms, _ := manyKeys(n/10, 10)
+	testdb.Send(w, q, ms...)
+	dry, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.Select{State: chanqadmin.StateReady, All: true}, chanqadmin.Change{DryRun: true})
+	require.NoError(w, err)
+	require.Equal(w, chanqadmin.Changed{Messages: n}, dry)
+}
+
+// redriveBesideASend redrives one message in each step while a transaction has sent one with the key of the first.
+func redriveBesideASend(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
+	for _, key := range []string{"first", "second", "third"} {
+		kill(w, q, chanq.Message[string]{DedupKey: key, Body: key})
+		pass(10 * time.Millisecond) // they die in this order
+	}
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{DedupKey: "first", Body: "new"})
+	require.NoError(w, err)
+	committed := make(chan error, 1)
+	go func() {
+		pass(time.Second) // the first step waits for it meanwhile
+		committed <- tx.Commit()
+	}()
+	done, err := testdb.Admin(q).Redrive(w.Soon(), chanqadmin.Select{All: true}, chanqadmin.Change{PerSecond: 1})
+	require.NoError(w, err)
+	require.NoError(w, <-committed)
+	require.Equal(w, 2, done.Messages)
 }
 
 func refusedSelections(w *world) {
