@@ -47,8 +47,9 @@ const (
 // List returns messages of a selection, one page per call, without claiming them: live messages in the order of claims, dead and done
 // messages from the latest. Select.IDs must be nil: Get returns a message by its ID.
 //
-// It reads at most about 10,000 messages, of an ordered queue 3,200. Therefore it may return fewer leased messages than Limit, or none, if there are many ready ones, although there are more. The same holds with a Cause, a Type
-// or a Key. Only an empty Page.Next means that there are no more. A change of a rare Cause reads less: see Purge.
+// It reads at most about 10,000 messages, of an ordered queue 3,200. Therefore it may return fewer leased messages than Limit, or none, if
+// there are many ready ones, although there are more. The same holds with a Cause, a Type or a Key. Only an empty Page.Next means that there
+// are no more. A change of a rare Cause reads less: see Purge.
 //
 // A page begins at a position in the order, even if the last message of the previous page no longer exists, so a later page costs the
 // same as the first. Messages that are added, removed, or change their state or due time between two pages may be missed. Any other
