@@ -113,7 +113,7 @@ type Lease struct {
 	state atomic.Uint32
 	ended atomic.Bool
 	err   error                         // outcome; written before the state is Settled
-	done  atomic.Pointer[chan struct{}] // closed when settled or lost; created by the first Wait
+	done  atomic.Pointer[chan struct{}] // closed when settled or lost; stored by the first Wait, or at the end
 	ctx   ownContext
 }
 
@@ -319,10 +319,17 @@ func (l *Lease) End() bool { return l.ended.CompareAndSwap(false, true) }
 // Ended reports whether End was called.
 func (l *Lease) Ended() bool { return l.ended.Load() }
 
-// wake wakes the calls that wait for the outcome.
+// past is the channel of leases that ended before anyone waited.
+var past = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// wake wakes the calls that wait for the outcome, once, after the owner has processed it.
 func (l *Lease) wake() {
-	if done := l.done.Load(); done != nil {
-		close(*done)
+	if !l.done.CompareAndSwap(nil, &past) {
+		close(*l.done.Load())
 	}
 }
 
@@ -340,20 +347,24 @@ func (l *Lease) Gone() bool {
 	return false
 }
 
-// Wait returns the outcome of the settle. It waits until the lease is settled or lost, or ctx ends.
+// Wait returns the outcome of the settle. It waits until the lease is settled or lost and the owner has processed that, or ctx ends.
 func (l *Lease) Wait(ctx context.Context) error {
 	if l.done.Load() == nil {
 		done := make(chan struct{})
 		l.done.CompareAndSwap(nil, &done)
 	}
-	// The settle might have finished before done was stored.
 	switch l.State() {
 	case Settled, Lost:
-		return l.Outcome()
 	case InTx:
 		return errInTx
+	default:
+		l.Home.Owner.Expedite()
 	}
-	l.Home.Owner.Expedite()
+	select {
+	case <-*l.done.Load(): // also if ctx has ended
+		return l.Outcome()
+	default:
+	}
 	select {
 	case <-*l.done.Load():
 		return l.Outcome()

@@ -61,6 +61,34 @@ func ack(l *lease.Lease) error {
 	return l.Settle(context.Background(), lease.Settlement{Op: lease.Ack})
 }
 
+// What the owner counts is complete when Wait returns.
+func TestWaitReturnsAfterTheOwnerHasProcessedTheOutcome(t *testing.T) {
+	for name, end := range map[string]func(l *lease.Lease){
+		"settled": func(l *lease.Lease) {
+			require.NoError(t, ack(l))
+			lease.Finish([]*lease.Lease{l}, []error{nil})
+		},
+		"lost": func(l *lease.Lease) { l.Lose(lease.Lost) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			returned := make(chan error, 1)
+			o := &owner{during: func(l *lease.Lease) {
+				go func() { returned <- l.Wait(t.Context()) }()
+				synctest.Wait()
+				require.Empty(t, returned, name)
+			}}
+			l := of(o, time.Hour)
+			end(l)
+			err := <-returned
+			require.Equal(t, l.Outcome(), err, name)
+			require.Equal(t, err, l.Wait(t.Context()), name)
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.Equal(t, err, l.Wait(over), "%s: the outcome is known", name)
+		})
+	}
+}
+
 func TestALeaseIsSettledOnce(t *testing.T) {
 	o := &owner{}
 	l := of(o, time.Hour)
