@@ -427,10 +427,6 @@ func (c *change) count(n int) error {
 // countListed counts by lists, which together read about DryRunLimit messages. A page that is not full has read as many as a List may, or is
 // the last one.
 func (q *Queue) countListed(ctx context.Context, c *change) error {
-	most := mostLooked
-	if q.ordered() {
-		most = mostLookedBySeq
-	}
 	looked := 0
 	for l := (List{Limit: MostListed}); looked < DryRunLimit; {
 		page, err := q.List(ctx, c.Select, l)
@@ -444,7 +440,7 @@ func (q *Queue) countListed(ctx context.Context, c *change) error {
 			return nil
 		}
 		if looked += len(page.Entries); len(page.Entries) < l.Limit {
-			looked += most - len(page.Entries)
+			looked += q.mostLooked(c.State)
 		}
 	}
 	return nil

@@ -37,12 +37,14 @@ type Page struct {
 // PageToken encodes where a page begins, as text that is safe in a URL.
 type PageToken string
 
-const (
-	// mostLooked is the most messages that one List without bodies reads.
-	mostLooked = 10_000
-	// On an ordered queue it reads fewer, because each message may be in a different page of the table.
-	mostLookedBySeq = 3_200
-)
+// mostLooked returns the most messages of a state that one List without bodies reads. Each live message of an ordered queue may be in a
+// different page of the table.
+func (q *Queue) mostLooked(s State) int {
+	if q.ordered() && s.live() {
+		return 3_200
+	}
+	return 10_000
+}
 
 // List returns messages of a selection, one page per call, without claiming them: live messages in the order of claims, dead and done
 // messages from the latest. Select.IDs must be nil: Get returns a message by its ID.
@@ -140,7 +142,7 @@ func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry
 
 // look returns the messages of a page, and the place of the last message read, or nil at the end of the queue.
 func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
-	for rows, looked := l.Limit, 0; looked < mostLooked; rows = MostListed {
+	for rows, looked := l.Limit, 0; looked < q.mostLooked(s.State); rows = MostListed {
 		page, err := q.outlines(ctx, s.State, rows, after)
 		if err != nil {
 			return list, nil, err
@@ -169,7 +171,7 @@ func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch
 	if after != nil {
 		from = *after
 	}
-	if from.Upto, err = q.reach(ctx, "list", from.At, mostLookedBySeq); err != nil {
+	if from.Upto, err = q.reach(ctx, "list", from.At, q.mostLooked(s.State)); err != nil {
 		return nil, nil, err
 	}
 	if list, err = q.outlines(ctx, s.State, l.Limit, &from); err != nil {

@@ -204,12 +204,12 @@ func readText(one bool) string {
 	rows := rowsOf("w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key))", "")
 	return readOpen + findWatermark + p.slot + keysTable +
 		readThrough(p.walkIn("@behind", "0", "@from", "@middle")+`SET @left = @behind - @@ROWCOUNT;
-`+fullAt("0", "@from")+p.walkIn("@n", "1", "@first", "@last")+`SET @left = @n - @@ROWCOUNT;
-`+fullAt("1", "@first"), rows) +
+`+fullAt("0")+p.walkIn("@n", "1", "@first", "@last")+`SET @left = @n - @@ROWCOUNT;
+`+fullAt("1"), rows) +
 		p.readPast("2", `        SET @left = CASE WHEN @range = 0 THEN @behind ELSE @n END;
         SET @at = CASE WHEN @range = 0 THEN @from ELSE @first END;
         SET @whole = CASE WHEN @range = 0 THEN @middle ELSE @last END;
-`, "CASE WHEN @range = 0 THEN @from ELSE @first END", rows) +
+`, rows) +
 		readClose("@drawn", "@end")
 }
 
@@ -220,11 +220,11 @@ func refillText(one bool) string {
 	rows := rowsOf("q.seq > @old AND DATALENGTH(q.body) <= @inline", "WHERE "+of("q.", ofKeys)+"\n")
 	return readOpen + p.slot + keysTable +
 		readThrough(p.walkIn("@behind", "0", "@from", "@upto")+`SET @left = @behind - @@ROWCOUNT;
-`+fullAt("0", "@from"), rows) +
+`+fullAt("0"), rows) +
 		p.readPast("1", `        SET @left = @behind;
         SET @at = @from;
         SET @whole = @upto;
-`, "@from", rows) + `IF @blocked = 1
+`, rows) + `IF @blocked = 1
     DELETE r
     FROM @rows AS r
     WHERE NOT ` + of("r.", ofKeys) + `;

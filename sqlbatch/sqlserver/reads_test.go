@@ -367,12 +367,12 @@ func TestTheLimitsOfAReadCountLockedRows(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, len(given), len(s.bodies), rows)
 				require.Equal(t, len(locked), len(s.locked), rows)
-				require.Equal(t, append([]int64{0}, n...)[rows], s.upto)
+				require.Equal(t, append([]int64{math.MaxInt64}, n...)[rows], s.upto)
 
 				r.Rows, r.Behind, r.Cursor = 0, rows, n[5]
 				all := q.rows(q.Read(r))
 				require.Len(t, all, min(rows, 6)+1)
-				require.Equal(t, append([]int64{0}, n...)[rows], all[len(all)-1][7])
+				require.Equal(t, append([]int64{math.MaxInt64}, n...)[rows], all[len(all)-1][7])
 				for i, row := range all[:len(all)-1] {
 					require.Equal(t, n[i], row[15])
 				}

@@ -29,10 +29,10 @@ ORDER BY q.seq
 }
 
 // fullAt ends the answer where its limit has ended a range, unless it has ended before. The limit counts entries: the rows of some might be
-// gone before they are looked up.
-func fullAt(above, from string) string {
+// gone before they are looked up. A limit of 0 needs no end.
+func fullAt(above string) string {
 	return `IF @left <= 0 AND @end = ` + atEnd + `
-    SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE ` + from + ` END
+    SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @end END
     FROM @walked AS w
     WHERE w.above = ` + above + `;
 `
@@ -67,7 +67,7 @@ END CATCH;
 const mostPassed = "100"
 
 // readPast reads the entries and the rows again, after readThrough met a lock. count is the number of ranges, and bounds sets the bounds of
-// range @range, which begins after from.
+// range @range.
 //
 // It finds the next locked entry (@next): a dirty read returns it, and READPAST skips it. It reads the entries between the last one and
 // this one with READCOMMITTEDLOCK, then notes this one like the others, and continues. A dirty read does not find a row that is being
@@ -79,7 +79,7 @@ const mostPassed = "100"
 // after their entries were read. It returns them as a dirty read finds them. A row that the dirty read does not find is being deleted, or
 // is gone: the read waits for its lock. If it still exists, it is returned as a locked one. A dirty read does not touch the body, whose
 // pages might move.
-func (p place) readPast(count, bounds, from, rows string) string {
+func (p place) readPast(count, bounds, rows string) string {
 	return `IF @blocked = 1
 BEGIN
     DECLARE @range int = 0;
@@ -138,7 +138,7 @@ BEGIN
         END;
         IF @left > 0 AND @stop < @whole AND @stop < @end
             SET @end = @stop;
-` + indent("        ", fullAt("@range", from)) + `        SET @range = @range + 1;
+` + indent("        ", fullAt("@range")) + `        SET @range = @range + 1;
     END;
     INSERT INTO @passed (seq, id)
     SELECT w.seq, w.id

@@ -73,7 +73,7 @@ BEGIN TRY
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         SET @left = @behind - @@ROWCOUNT;
         IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
-            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @from END
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @end END
             FROM @walked AS w
             WHERE w.above = 0;
         INSERT INTO @walked (seq, id, above)
@@ -84,7 +84,7 @@ BEGIN TRY
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         SET @left = @n - @@ROWCOUNT;
         IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
-            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @first END
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @end END
             FROM @walked AS w
             WHERE w.above = 1;
     END;
@@ -180,7 +180,7 @@ BEGIN
         IF @left > 0 AND @stop < @whole AND @stop < @end
             SET @end = @stop;
         IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
-            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE CASE WHEN @range = 0 THEN @from ELSE @first END END
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @end END
             FROM @walked AS w
             WHERE w.above = @range;
         SET @range = @range + 1;

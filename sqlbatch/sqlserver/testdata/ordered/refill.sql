@@ -56,7 +56,7 @@ BEGIN TRY
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         SET @left = @behind - @@ROWCOUNT;
         IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
-            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @from END
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @end END
             FROM @walked AS w
             WHERE w.above = 0;
     END;
@@ -153,7 +153,7 @@ BEGIN
         IF @left > 0 AND @stop < @whole AND @stop < @end
             SET @end = @stop;
         IF @left <= 0 AND @end = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)
-            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @from END
+            SELECT @end = CASE WHEN COUNT(*) > 0 THEN MAX(w.seq) ELSE @end END
             FROM @walked AS w
             WHERE w.above = @range;
         SET @range = @range + 1;
