@@ -17,7 +17,7 @@ func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	db, err := embedded.Open(":memory:")
 	check(err)
 	queue := openQueue[int](ctx, db, "numbers")
-	producer, err := queue.Producer(chanq.ProducerConfig{})
+	producer, err := queue.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	_, err = producer.SendBatch(ctx, chanq.Msg(1), chanq.Msg(2), chanq.Msg(3))
 	check(err)

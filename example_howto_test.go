@@ -76,7 +76,7 @@ func ExampleMiddleware() {
 	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{Middleware: []chanq.Middleware{limit}})
 	check(err)
 
-	producer, err := orders.Producer(chanq.ProducerConfig{})
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	producer.C() <- chanq.Message[Order]{Body: Order{1}}
 	check(producer.Close(ctx))
@@ -96,7 +96,7 @@ func ExampleProducer_Send() {
 	check(err)
 	defer db.Close()
 	orders := openQueue[Order](ctx, db, "orders")
-	producer, err := orders.Producer(chanq.ProducerConfig{})
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	send := func(message chanq.Message[Order]) error {
 		bound, cancel := context.WithTimeout(ctx, 10*time.Second)

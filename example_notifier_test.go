@@ -113,7 +113,7 @@ func ExampleNotifier() {
 
 	consumer, err := receiving.Consume(ctx, chanq.ConsumerConfig{PollEvery: time.Hour}) // to show that it is woken
 	check(err)
-	producer, err := sending.Producer(chanq.ProducerConfig{})
+	producer, err := sending.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	for _, text := range []string{"good morning", "good evening"} {
 		_, err := producer.Send(ctx, chanq.Message[string]{Body: text})

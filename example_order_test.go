@@ -31,7 +31,7 @@ func ExampleConfig_ordered() {
 	q, err := chanq.Open[Change](ctx, db, "orders", cfg)
 	check(err)
 
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	customer := "ada"
 	for _, change := range []Change{{"came"}, {"bought"}, {"left"}} {

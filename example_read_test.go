@@ -18,7 +18,7 @@ func ExampleConsumer_Handle() {
 	check(err)
 	defer db.Close()
 	pages := openQueue[string](ctx, db, "pages")
-	producer, err := pages.Producer(chanq.ProducerConfig{})
+	producer, err := pages.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	for _, url := range []string{"/fine", "/busy", "/gone"} {
 		producer.C() <- chanq.Msg(url)

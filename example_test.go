@@ -47,7 +47,7 @@ func Example_channels() {
 	defer db.Close()
 	orders := openQueue[Order](ctx, db, "orders") // chanq.Migrate and chanq.Open
 
-	producer, err := orders.Producer(chanq.ProducerConfig{})
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	for n := range 3 {
 		producer.C() <- chanq.Msg(Order{Number: n})

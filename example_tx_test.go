@@ -136,7 +136,7 @@ func ExampleAckTx() {
 	_, err = db.ExecContext(ctx, "CREATE TABLE totals (sum INTEGER)")
 	check(err)
 	numbers := openQueue[int](ctx, db, "numbers")
-	producer, err := numbers.Producer(chanq.ProducerConfig{})
+	producer, err := numbers.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	for n := range 100 {
 		producer.C() <- chanq.Msg(n)

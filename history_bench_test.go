@@ -26,7 +26,7 @@ func BenchmarkHistory(b *testing.B) {
 			require.NoError(b, Migrate(ctx, db, "orders", cfg))
 			q, err := Open[string](ctx, db, "orders", cfg)
 			require.NoError(b, err)
-			p, err := q.Producer(ProducerConfig{})
+			p, err := q.Producer(ctx, ProducerConfig{})
 			require.NoError(b, err)
 			for range 40 {
 				batch := make([]Message[string], 500)

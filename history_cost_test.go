@@ -35,7 +35,7 @@ func throughput(b *testing.B, open opener, h History) float64 {
 	q, err := Open[string](b.Context(), db, "orders", cfg)
 	require.NoError(b, err)
 	q.core.recorder.Every = 500 * time.Millisecond
-	p, err := q.Producer(ProducerConfig{})
+	p, err := q.Producer(context.Background(), ProducerConfig{})
 	require.NoError(b, err)
 	c, err := q.Consume(context.Background(), ConsumerConfig{})
 	require.NoError(b, err)

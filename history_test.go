@@ -239,7 +239,7 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 		require.ErrorIs(t, leases[0].Ack(), ErrSettled)
 		require.Equal(t, [3]int64{3, 2, 1}, counted(), "once")
 
-		p, err := q.Producer(ProducerConfig{}) // stores the counts
+		p, err := q.Producer(t.Context(), ProducerConfig{}) // stores the counts
 		require.NoError(t, err)
 		_, err = q.core.recorder.Store(soon(t), q.core.recorder.Take())
 		require.NoError(t, err)

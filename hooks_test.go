@@ -100,7 +100,7 @@ func TestHooksThatPanicEndNothing(t *testing.T) {
 		Settled: func(chanq.SettledEvent) { panic("settled") },
 	}
 	_, _, q := opened(t, chanq.Config{Hooks: panicking})
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
 	require.NoError(t, err)

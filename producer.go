@@ -58,8 +58,14 @@ type Producer[T any] struct {
 // two if InFlight is above 1, and all producers on it together two (SQLite: one, shared by all queues). If that leaves none for the
 // application, Producer returns an error that states a sufficient limit. While enough connections are free, a producer also uses
 // those that InFlight allows beyond the reserved ones, two for full batches if InFlight is 1, and one for isolated messages.
-func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
+//
+// If ctx has ended, Producer returns its cause. A later end of ctx does not end the producer, because handlers may still send while
+// their consumer stops: call Close after them. Producer makes no database call.
+func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
+	if ctx.Err() != nil {
+		return nil, core.failed("producer", context.Cause(ctx))
+	}
 	cfg, err := cfg.withDefaults(core.table.Dialect)
 	if err == nil && core.table.Ordered && cfg.InFlight > 1 {
 		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered and parallel statements have no order", cfg.InFlight)

@@ -53,7 +53,7 @@ func TestCloseReturnsThoughTheBufferIsFullOfWhatCannotBeStored(t *testing.T) {
 func TestWhatTheChannelAcceptedDuringCloseIsStoredOrReturned(t *testing.T) {
 	q := openTestQueue[int](t, Config{})
 	for range 20 {
-		p, err := q.Producer(ProducerConfig{})
+		p, err := q.Producer(t.Context(), ProducerConfig{})
 		require.NoError(t, err)
 		var senders sync.WaitGroup
 		var mu sync.Mutex

@@ -62,7 +62,7 @@ func testConsumer[T any](t *testing.T, q *Queue[T], cfg ConsumerConfig) *Consume
 
 func testProducer[T any](t *testing.T, q *Queue[T], cfg ProducerConfig) *Producer[T] {
 	t.Helper()
-	p, err := q.Producer(cfg)
+	p, err := q.Producer(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
 	return p

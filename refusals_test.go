@@ -142,7 +142,7 @@ func TestTooFewConnectionsAreSaid(t *testing.T) {
 	requireWords(t, err, "SetMaxOpenConns(2)")
 	_, err = q.Consume(t.Context(), chanq.ConsumerConfig{})
 	requireWords(t, err, "consume orders", "SetMaxOpenConns")
-	_, err = q.Producer(chanq.ProducerConfig{})
+	_, err = q.Producer(t.Context(), chanq.ProducerConfig{})
 	requireWords(t, err, "producer orders", "SetMaxOpenConns")
 }
 
@@ -160,7 +160,7 @@ func TestAWrongProducerConfigIsRefusedByItsField(t *testing.T) {
 		"ProducerConfig.InFlight is 65":           {InFlight: 65},
 		"ProducerConfig.BufferBytes is -1":        {BufferBytes: -1},
 	} {
-		_, err := q.Producer(cfg)
+		_, err := q.Producer(t.Context(), cfg)
 		requireWords(t, err, "producer orders", field, "must be 0 (the default")
 	}
 	require.Equal(t, before, faults.Ops())
@@ -193,7 +193,7 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 
 func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 100}, History: chanq.HistoryOff}) // no sample runs a statement
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	defer p.Close(t.Context())
 	before := faults.Ops()
@@ -243,7 +243,7 @@ func TestABodyThatCannotBeEncodedIsRefused(t *testing.T) {
 	for _, cfg := range []chanq.Config{{}, {Codec: panics{}}} {
 		q, err := chanq.Open[any](t.Context(), db, "orders", cfg)
 		require.NoError(t, err)
-		p, err := q.Producer(chanq.ProducerConfig{})
+		p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 		require.NoError(t, err)
 		_, err = p.Send(t.Context(), chanq.Message[any]{Body: make(chan int)})
 		requireWords(t, err, "Message.Body")
@@ -270,7 +270,7 @@ func wrongArguments(t *testing.T) {
 	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	defer c.Shutdown(soon)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	defer p.Close(soon)
 	_, err = p.Send(t.Context(), chanq.Message[string]{})

@@ -88,7 +88,7 @@ func beginBuffer(_ context.Context, o options, _ string, _ []int) (growthRun, er
 				return err
 			}
 			before := heap()
-			producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch, BufferBytes: size})
+			producer, err := queue.Producer(ctx, chanq.ProducerConfig{BatchRows: o.batch, BufferBytes: size})
 			if err != nil {
 				return errors.Join(err, unlock())
 			}

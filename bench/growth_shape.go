@@ -60,7 +60,7 @@ func beginLingers(_ context.Context, o options, _ string, _ []int) (growthRun, e
 			if err != nil {
 				return err
 			}
-			producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch, Linger: time.Duration(ms) * time.Millisecond})
+			producer, err := queue.Producer(ctx, chanq.ProducerConfig{BatchRows: o.batch, Linger: time.Duration(ms) * time.Millisecond})
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 // measureEnqueue sends at the full speed of one producer.
 func measureEnqueue(ctx context.Context, o options, report func(measure.Result) error) error {
 	return measureBesides(ctx, o, []int{0, 1, o.crowd}, report, func(ctx context.Context, queue *chanq.Queue[[]byte]) (int, error) {
-		producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch})
+		producer, err := queue.Producer(ctx, chanq.ProducerConfig{BatchRows: o.batch})
 		if err != nil {
 			return 0, err
 		}
@@ -42,7 +42,7 @@ func measureSingles(ctx context.Context, o options, report func(measure.Result) 
 		var group errgroup.Group
 		end := time.Now().Add(o.burst)
 		for i := range sent {
-			producer, err := queue.Producer(chanq.ProducerConfig{})
+			producer, err := queue.Producer(ctx, chanq.ProducerConfig{})
 			if err != nil {
 				return 0, errors.Join(err, group.Wait())
 			}
@@ -163,7 +163,7 @@ func sendHalf(ctx context.Context, o options, s *store, sleepers *sleepers, r *m
 	if err != nil {
 		return err
 	}
-	producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch})
+	producer, err := queue.Producer(ctx, chanq.ProducerConfig{BatchRows: o.batch})
 	if err != nil {
 		return err
 	}

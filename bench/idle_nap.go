@@ -61,7 +61,7 @@ func (n nap) send(ctx context.Context, o options, s *store, w waking, sleepers *
 	if err != nil {
 		return err
 	}
-	producer, err := queue.Producer(chanq.ProducerConfig{})
+	producer, err := queue.Producer(ctx, chanq.ProducerConfig{})
 	if err != nil {
 		return err
 	}

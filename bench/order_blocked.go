@@ -58,7 +58,7 @@ func (b *blocked) begin(ctx context.Context, o options, size int) error {
 	if err != nil {
 		return err
 	}
-	if b.producer, err = queue.Producer(chanq.ProducerConfig{BatchRows: o.batch}); err != nil {
+	if b.producer, err = queue.Producer(ctx, chanq.ProducerConfig{BatchRows: o.batch}); err != nil {
 		return err
 	}
 	hot, body := hotNames(), make([]byte, o.body)

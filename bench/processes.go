@@ -64,5 +64,5 @@ func (s *store) producer(ctx context.Context, batch int) (*chanq.Producer[[]byte
 	if err != nil {
 		return nil, err
 	}
-	return queue.Producer(chanq.ProducerConfig{BatchRows: batch})
+	return queue.Producer(ctx, chanq.ProducerConfig{BatchRows: batch})
 }

@@ -166,7 +166,7 @@ func sendToMany(ctx context.Context, o options, first *store, places []place, st
 			if err != nil {
 				return err
 			}
-			if producers[i], err = queue.Producer(chanq.ProducerConfig{}); err != nil {
+			if producers[i], err = queue.Producer(ctx, chanq.ProducerConfig{}); err != nil {
 				return err
 			}
 		}

@@ -93,7 +93,7 @@ func chanqSenders(ctx context.Context, o options, s *store, c crew) (senders, er
 	if err != nil {
 		return senders{}, err
 	}
-	producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch, InFlight: o.inFlight})
+	producer, err := queue.Producer(ctx, chanq.ProducerConfig{BatchRows: o.batch, InFlight: o.inFlight})
 	if err != nil {
 		return senders{}, err
 	}

@@ -75,7 +75,9 @@ type shardStore struct {
 // spread is a queue over several databases.
 type spread struct{ *chanqshards.Queue[[]byte] }
 
-func (s spread) producer(cfg chanq.ProducerConfig) (producer, error) { return s.Producer(cfg) }
+func (s spread) producer(cfg chanq.ProducerConfig) (producer, error) {
+	return s.Producer(context.Background(), cfg)
+}
 
 func (s spread) consumer(ctx context.Context, cfg chanq.ConsumerConfig) (consumer, error) {
 	return s.Consume(ctx, cfg)

@@ -45,7 +45,9 @@ type consumer interface {
 // single is a queue in one database.
 type single struct{ *chanq.Queue[[]byte] }
 
-func (s single) producer(cfg chanq.ProducerConfig) (producer, error) { return s.Producer(cfg) }
+func (s single) producer(cfg chanq.ProducerConfig) (producer, error) {
+	return s.Producer(context.Background(), cfg)
+}
 
 func (s single) consumer(ctx context.Context, cfg chanq.ConsumerConfig) (consumer, error) {
 	return s.Consume(ctx, cfg)

@@ -57,7 +57,7 @@ func TestADeadMessageWithUnreadableHeadersIsListed(t *testing.T) {
 	require.NoError(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
 	q, err := chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "kept", Headers: map[string]string{"a": "b"}})
 	require.NoError(t, err)

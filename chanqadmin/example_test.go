@@ -25,7 +25,7 @@ func ExampleQueue_Redrive() {
 	check(chanq.Migrate(ctx, db, "orders", chanq.Config{}))
 	queue, err := chanq.Open[int](ctx, db, "orders", chanq.Config{})
 	check(err)
-	producer, err := queue.Producer(chanq.ProducerConfig{})
+	producer, err := queue.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	_, err = producer.SendBatch(ctx, chanq.Msg(1), chanq.Msg(2), chanq.Msg(3))
 	check(err)

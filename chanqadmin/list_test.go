@@ -64,7 +64,7 @@ func filled(t *testing.T, cfg chanq.Config) *chanq.Queue[string] {
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", cfg))
 	q, err := chanq.Open[string](t.Context(), db, "mail", cfg)
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	for i := range 12 {
 		m := chanq.Message[string]{Body: fmt.Sprintf("b%03d", i)}

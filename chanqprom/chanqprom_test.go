@@ -48,7 +48,7 @@ func TestPrometheusReadsTheOutcomesOfMessages(t *testing.T) {
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
 	require.NoError(t, err)
 	stop := m.Watch(admin(t, db, "mail"))
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	for range 3 {
 		_, err = p.SendBatch(t.Context(), chanq.Message[string]{Body: "a"}, chanq.Message[string]{Body: "b", DedupKey: "k"}, chanq.Message[string]{Body: "c", Delay: time.Hour})
@@ -205,7 +205,7 @@ func TestShardsAreDistinguished(t *testing.T) {
 		require.NoError(t, err)
 		stops = append(stops, m.Watch(a))
 	}
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	message := chanq.Message[string]{DedupKey: "k"}
 	_, err = p.Send(t.Context(), message)

@@ -214,7 +214,7 @@ func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}))
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.Send(t.Context(), chanq.Message[string]{Key: "a"})
 	require.NoError(t, err)

@@ -56,7 +56,7 @@ func TestLimitsAreSharedOut(t *testing.T) {
 		require.Equal(t, own, c.readers[0].cfg.Prefetch)
 		require.NoError(t, c.Shutdown(t.Context()))
 	}
-	p, err := q.Producer(chanq.ProducerConfig{BufferBytes: 3000})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{BufferBytes: 3000})
 	require.NoError(t, err)
 	require.Equal(t, 1000, p.senders[0].cfg.BufferBytes)
 	require.NoError(t, p.Close(t.Context()))
@@ -68,7 +68,7 @@ func TestWrongConfigsAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "Prefetch is -1")
 	require.ErrorContains(t, err, "PrefetchBytes is -1")
 	require.ErrorContains(t, err, "orders/0")
-	_, err = q.Producer(chanq.ProducerConfig{BufferBytes: -1})
+	_, err = q.Producer(t.Context(), chanq.ProducerConfig{BufferBytes: -1})
 	require.ErrorContains(t, err, "BufferBytes is -1")
 	_, err = q.Shard(t.Context(), 2)
 	require.ErrorContains(t, err, "i is 2")
@@ -107,7 +107,7 @@ func TestTheOriginOfALeaseIsItsShard(t *testing.T) {
 // TestAMessageKeepsItsFieldsWhicheverWayItIsSent and whichever shard stores it.
 func TestAMessageKeepsItsFieldsWhicheverWayItIsSent(t *testing.T) {
 	q := newQueue(t, 2, chanq.Config{})
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	ms := make([]chanq.Message[string], 6)
 	for i := range ms {

@@ -33,7 +33,7 @@ func ExampleOpen() {
 	orders, err := chanqshards.Open[int](ctx, shards, "orders", config)
 	check(err)
 
-	producer, err := orders.Producer(chanq.ProducerConfig{})
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	for number := range 3 {
 		producer.C() <- chanq.Message[int]{Key: "ada", Body: number}

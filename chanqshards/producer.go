@@ -43,8 +43,11 @@ type Producer[T any] struct {
 const room = 64
 
 // Producer starts a producer. The shards divide ProducerConfig.BufferBytes equally; the other fields are for each shard. Its errors
-// are those of chanq.Queue.Producer.
-func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
+// are those of chanq.Queue.Producer, and ctx is as there.
+func (q *Queue[T]) Producer(ctx context.Context, cfg chanq.ProducerConfig) (*Producer[T], error) {
+	if ctx.Err() != nil {
+		return nil, q.places[0].fail("producer", chanq.ID{}, context.Cause(ctx))
+	}
 	p := &Producer[T]{
 		label:  q.label,
 		rows:   or(cfg.BatchRows, chanq.DefaultBatchRows),

@@ -39,7 +39,7 @@ type handed[T any] struct {
 // start starts the producer of the shard.
 func (s *sender[T]) start(shard *chanq.Queue[T], err error) {
 	if err == nil {
-		s.shard, err = shard.Producer(s.cfg)
+		s.shard, err = shard.Producer(s.opening, s.cfg)
 		s.ordered = shard.Spec().Kind == chanq.KindOrdered
 	}
 	s.err = err

@@ -19,7 +19,7 @@ func TestUnsentTakesWhatNoShardCanStore(t *testing.T) {
 	q := newQueue(t, 2, chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(chanq.UnsentEvent) { reported.Add(1) }}})
 	require.NoError(t, chanqadmin.DropWithMessages(t.Context(), q.places[1].db, "orders", chanq.Config{}))
 	q.places[1].queue.Store(nil) // as after an Open during an outage of the database
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	var own []chanq.Message[string]
 	for i := 0; len(own) < 4*room; i++ {

@@ -95,7 +95,7 @@ func consume(t *testing.T, ctx context.Context, q *chanq.Queue[int], cfg chanq.C
 
 func send(t *testing.T, ctx context.Context, q *chanq.Queue[int], body int) {
 	t.Helper()
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.Send(ctx, chanq.Message[int]{Body: body})
 	require.NoError(t, err)

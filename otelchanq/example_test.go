@@ -31,7 +31,7 @@ func Example() {
 	check(err)
 	defer watch.Unregister()
 
-	producer, err := orders.Producer(chanq.ProducerConfig{})
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	check(err)
 	producer.C() <- chanq.Message[Order]{Body: Order{1}, Headers: telemetry.Headers(ctx, nil)}
 	check(producer.Close(ctx))

@@ -137,7 +137,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	q, db := b.queue()
 	admin, err := chanqadmin.Open(t.Context(), db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.SendBatch(t.Context(), []chanq.Message[string]{{Body: "fine"}, {Body: "fails", DedupKey: "k"}, {Body: "again", DedupKey: "k"}, {Body: "later", Delay: time.Hour}}...)
 	require.NoError(t, err)
@@ -293,7 +293,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 	b := newBackend(t)
 	q, _ := b.queue()
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	member, err := baggage.NewMember("tenant", "7")
 	require.NoError(t, err)

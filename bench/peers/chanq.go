@@ -76,7 +76,7 @@ func (q *chanqQueue) Sender(ctx context.Context) (peer.Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	producer, err := queue.Producer(q.producer)
+	producer, err := queue.Producer(ctx, q.producer)
 	return &chanqSender{producer}, err
 }
 

@@ -31,7 +31,7 @@ func openOrderedChanq(ctx context.Context, db *sql.DB) (orderedQueue, error) {
 }
 
 func (q *orderedChanq) send(ctx context.Context, keys []string, body string) error {
-	producer, err := q.queue.Producer(chanq.ProducerConfig{BatchRows: sendRows})
+	producer, err := q.queue.Producer(ctx, chanq.ProducerConfig{BatchRows: sendRows})
 	if err != nil {
 		return err
 	}

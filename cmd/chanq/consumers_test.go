@@ -69,7 +69,7 @@ func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
 	defer c.Close()
 	q, err := chanq.Open[string](t.Context(), c.DB, "mail", chanq.Config{})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "permanent"})
 	require.NoError(t, err)

@@ -109,7 +109,7 @@ func (a *app) send(ctx context.Context, queue string, bodies []string, like chan
 	if err != nil {
 		return err
 	}
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func TestTheProcedureTakesEveryFieldOfAMessage(t *testing.T) {
 				require.Equal(s, chanq.PriorityNormal, e.Priority)
 				require.WithinDuration(s, e.EnqueuedAt.Add(30*time.Hour), e.ExpiresAt, time.Minute)
 			}
-			p, err := q.Producer(chanq.ProducerConfig{})
+			p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 			require.NoError(s, err)
 			receipt, err := p.Send(s.Soon(), chanq.Message[order]{DedupKey: "Łódź"})
 			require.NoError(s, err)

@@ -48,7 +48,7 @@ func breakEach(w *world, applied bool) {
 	q := w.Queue("walk", chanq.Config{})
 	for i := 0; ; i++ {
 		hit := w.StrikeNth(i, w.Broken(applied))
-		p, err := q.Producer(chanq.ProducerConfig{})
+		p, err := q.Producer(context.Background(), chanq.ProducerConfig{})
 		require.NoError(w, err)
 		receipts, err := p.SendBatch(w.Soon(), testdb.Texts("a", "b", "c")...)
 		require.NoError(w, err, hit.Struck())

@@ -159,7 +159,7 @@ func orderedMessages(w *world) {
 	}
 	_, err := testdb.Produce(w, w.Queue("plain", chanq.Config{}), chanq.ProducerConfig{}).Send(w.Soon(), chanq.Message[string]{Key: "k"})
 	require.ErrorContains(w, err, `Message.Key is "k": must be empty, since queue plain is plain`)
-	_, err = q.Producer(chanq.ProducerConfig{InFlight: 2})
+	_, err = q.Producer(w.Soon(), chanq.ProducerConfig{InFlight: 2})
 	require.ErrorContains(w, err, "ProducerConfig.InFlight is 2: must be 1, since the queue is ordered")
 
 	for i, key := range []string{long, "", "Ä"} {

@@ -85,7 +85,7 @@ func playSend(ctx context.Context, db *sql.DB, _ task) error {
 	if err != nil {
 		return err
 	}
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func configureLive(w *world) {
 	w.Eventually("the new policy is adopted", func() bool { return q.Spec().MaxAttempts == 1 })
 	testdb.Send(w, q, testdb.Texts("bad", "good")...)
 	w.Eventually("with the new values", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 1, Dead: 1, Done: 1} })
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(w.Soon(), chanq.ProducerConfig{})
 	require.NoError(w, err)
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "eleven bytes"})
 	require.ErrorIs(w, err, chanq.ErrTooLarge)

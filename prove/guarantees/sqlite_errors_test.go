@@ -31,7 +31,7 @@ func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testi
 	require.NoError(t, chanq.Migrate(ctx, db, "work", cfg))
 	q, err := chanq.Open[string](ctx, db, "work", cfg)
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close(ctx)) }()
 	_, err = p.Send(ctx, chanq.Message[string]{Body: "a"})

@@ -396,7 +396,7 @@ func ringingUnknown(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Notifier: b})
 	st := w.Statements("work")
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(w.Soon(), chanq.ProducerConfig{})
 	require.NoError(w, err)
 	var struck atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {

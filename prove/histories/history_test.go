@@ -136,7 +136,7 @@ func (h *history) end() {
 }
 
 func (h *history) produce() *chanq.Producer[string] {
-	p, err := h.queue.Producer(chanq.ProducerConfig{Linger: time.Microsecond})
+	p, err := h.queue.Producer(context.Background(), chanq.ProducerConfig{Linger: time.Microsecond})
 	require.NoError(h, err)
 	return p
 }

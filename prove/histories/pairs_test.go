@@ -312,7 +312,7 @@ func (p *pair) pause(most int) {
 }
 
 func (p *pair) produces(send func(*chanq.Producer[string], chanq.Message[string]), unsent ...func([]chanq.Unsent[string])) {
-	producer, err := p.q.Producer(chanq.ProducerConfig{})
+	producer, err := p.q.Producer(context.Background(), chanq.ProducerConfig{})
 	require.NoError(p, err)
 	p.each(func(m chanq.Message[string]) { send(producer, m) })
 	time.Sleep(time.Until(p.heals))

@@ -290,7 +290,7 @@ func (w *walk) within(d time.Duration) context.Context {
 }
 
 func (w *walk) produce(q *chanq.Queue[string]) *chanq.Producer[string] {
-	p, err := q.Producer(chanq.ProducerConfig{Linger: time.Millisecond})
+	p, err := q.Producer(context.Background(), chanq.ProducerConfig{Linger: time.Millisecond})
 	require.NoError(w, err)
 	return p
 }

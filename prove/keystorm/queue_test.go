@@ -52,9 +52,9 @@ func openQueue(ctx context.Context, shards []chanqshards.Shard, cfg chanq.Config
 
 func (q *queue) produce(cfg chanq.ProducerConfig) (producer, error) {
 	if q.spread != nil {
-		return q.spread.Producer(cfg)
+		return q.spread.Producer(context.Background(), cfg)
 	}
-	return q.shards[0].Producer(cfg)
+	return q.shards[0].Producer(context.Background(), cfg)
 }
 
 func (q *queue) consume(ctx context.Context, cfg chanq.ConsumerConfig) (consumer, error) {

@@ -81,7 +81,7 @@ func (w *worker) run(send, receive context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := reach(func() (*chanq.Producer[body], error) { return q.Producer(chanq.ProducerConfig{}) })
+	p, err := reach(func() (*chanq.Producer[body], error) { return q.Producer(context.Background(), chanq.ProducerConfig{}) })
 	if err != nil {
 		return err
 	}

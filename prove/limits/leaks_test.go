@@ -99,7 +99,7 @@ func (b *bustle) run(within time.Duration) error {
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	var err error
-	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2})
+	b.producer, err = b.q.Producer(ctx, chanq.ProducerConfig{InFlight: 2})
 	require.NoError(b, err)
 	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, PollEvery: 20 * time.Millisecond, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }}
 	b.consumer, err = b.q.Consume(context.Background(), cfg)

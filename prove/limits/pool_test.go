@@ -155,7 +155,7 @@ func TestTheConnectionLimitCoversAllProducersAndConsumers(t *testing.T) {
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		_, err := other.Consume(w.Soon(), chanq.ConsumerConfig{})
 		require.ErrorContains(w, err, "consume other: the *sql.DB allows 7 open connections: chanq keeps 7 of them for itself (2 for claims, 2 for settles, 2 for extensions, 1 for sends, shared by all queues on it), and the application needs one; call SetMaxOpenConns(8) or more")
-		_, err = other.Producer(chanq.ProducerConfig{})
+		_, err = other.Producer(t.Context(), chanq.ProducerConfig{})
 		require.ErrorContains(w, err, "SetMaxOpenConns(8)")
 		_, err = chanq.Open[string](w.Soon(), w.DB, "other", chanq.Config{})
 		require.NoError(w, err, "a call takes its connection as the application does")

@@ -39,7 +39,7 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	near, truth := r.queues("work", chanq.Config{StatementTimeout: statement, Hooks: chanq.Hooks{Availability: health.add}})
 	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, Prefetch: 4})
 	require.NoError(r, err)
-	p, err := near.Producer(chanq.ProducerConfig{})
+	p, err := near.Producer(context.Background(), chanq.ProducerConfig{})
 	require.NoError(r, err)
 	receipt, err := p.Send(r.Soon(), chanq.Message[string]{Body: "held"})
 	require.NoError(r, err)

@@ -69,7 +69,7 @@ func shutdown(r *rig, die func(*rig)) {
 	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{})
 	require.NoError(r, err)
 	// One statement for all messages, larger than a connection accepts before it blocks.
-	p, err := near.Producer(chanq.ProducerConfig{BatchBytes: 32 << 20})
+	p, err := near.Producer(context.Background(), chanq.ProducerConfig{BatchBytes: 32 << 20})
 	require.NoError(r, err)
 	held, acked := testdb.Take(r, c, 1)[0], testdb.Take(r, c, 1)[0]
 	_, err = p.Send(r.Soon(), chanq.Message[string]{Body: "connects the producer"})

@@ -116,9 +116,9 @@ func (r *rig) chance() *rand.Rand {
 func work(r *rig, statement time.Duration, disturb func(over context.Context, outage func() func())) {
 	inNear, inTruth := r.queues("inbox", chanq.Config{StatementTimeout: statement})
 	outNear, outTruth := r.queues("outbox", chanq.Config{StatementTimeout: statement})
-	feeder, err := inTruth.Producer(chanq.ProducerConfig{})
+	feeder, err := inTruth.Producer(context.Background(), chanq.ProducerConfig{})
 	require.NoError(r, err)
-	sender, err := outNear.Producer(chanq.ProducerConfig{})
+	sender, err := outNear.Producer(context.Background(), chanq.ProducerConfig{})
 	require.NoError(r, err)
 	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollEvery: 50 * time.Millisecond})
 	require.NoError(r, err)

@@ -153,7 +153,7 @@ func TestShutdownIsBoundedAlthoughAShardHangsWhileOpening(t *testing.T) {
 		q, struck, release := w.stuckOpening("orders", 1)
 		c, err := q.Consume(w.soon(), quick)
 		require.NoError(w, err)
-		p, err := q.Producer(chanq.ProducerConfig{})
+		p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 		require.NoError(w, err)
 		testdb.Receive(w, struck, "an attempt to open the shard")
 		testdb.Receive(w, struck, "an attempt to open the shard")

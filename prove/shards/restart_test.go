@@ -159,7 +159,7 @@ func batch(number int) []chanq.Message[string] {
 // send is a process that sends one batch after another until its input ends, and prints each stored batch.
 func send(ctx context.Context, e errand, _ <-chan string) error {
 	return overFiles(ctx, e.Files, func(q *chanqshards.Queue[string]) error {
-		p, err := q.Producer(chanq.ProducerConfig{BatchRows: 3})
+		p, err := q.Producer(ctx, chanq.ProducerConfig{BatchRows: 3})
 		if err != nil {
 			return err
 		}

@@ -193,7 +193,7 @@ func (w *world) start(q *chanqshards.Queue[string], cfg chanq.ConsumerConfig) *c
 
 func (w *world) produce(q *chanqshards.Queue[string], cfg chanq.ProducerConfig) *chanqshards.Producer[string] {
 	w.Helper()
-	p, err := q.Producer(cfg)
+	p, err := q.Producer(context.Background(), cfg)
 	require.NoError(w, err)
 	testdb.Close(w, p)
 	return p

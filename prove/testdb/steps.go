@@ -61,7 +61,7 @@ func End[M any](t T, c Reader[M]) {
 // Produce returns a producer that is closed when the test ends.
 func Produce[M any](t T, q *chanq.Queue[M], cfg chanq.ProducerConfig) *chanq.Producer[M] {
 	t.Helper()
-	p, err := q.Producer(cfg)
+	p, err := q.Producer(context.Background(), cfg)
 	require.NoError(t, err)
 	Close(t, p)
 	return p

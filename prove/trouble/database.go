@@ -28,7 +28,7 @@ func slow(ctx context.Context, p *Place) (func(context.Context) (func(), error),
 	if err != nil {
 		return nil, err
 	}
-	sender, err := q.Producer(chanq.ProducerConfig{})
+	sender, err := q.Producer(ctx, chanq.ProducerConfig{})
 	if err != nil {
 		return nil, err
 	}

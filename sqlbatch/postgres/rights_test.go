@@ -106,7 +106,7 @@ func (r *rights) migratedOrdered(cfg chanq.Config) *rights {
 func (r *rights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string], *chanq.Producer[string]) {
 	q, err := chanq.Open[string](r.ctx, db, "orders", cfg)
 	require.NoError(r, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(context.Background(), chanq.ProducerConfig{})
 	require.NoError(r, err)
 	r.Cleanup(func() { require.NoError(r, p.Close(r.ctx)) })
 	return q, p

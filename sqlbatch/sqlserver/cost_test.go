@@ -292,7 +292,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 	orders, err := chanq.Open[[]byte](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
 	before := len(q.Engine().Plans())
-	p, err := orders.Producer(chanq.ProducerConfig{})
+	p, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(3, 4))
 	const n = 3000

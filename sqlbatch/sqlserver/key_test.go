@@ -21,7 +21,7 @@ func keyed(key string) chanq.Message[int] { return chanq.Message[int]{DedupKey: 
 // sendOne sends with a separate producer, so that it waits only for the database.
 func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Message[int]) chanq.Receipt {
 	t.Helper()
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	receipt, err := p.Send(ctx, m)
 	require.NoError(t, err, "key %q", m.DedupKey)

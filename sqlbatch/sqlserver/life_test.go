@@ -170,7 +170,7 @@ func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	var seen availability
 	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks(), StatementTimeout: 5 * time.Second})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	struck := srv.Inject(f)
 	l := newLife(t, ctx)
@@ -241,7 +241,7 @@ func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
 	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))
 	q, err := chanq.Open[string](ctx, server.DB(), "orders", cfg)
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	for _, body := range []string{"first", "second", "third"} {
 		_, err = p.Send(ctx, chanq.Message[string]{ID: id, Body: body})

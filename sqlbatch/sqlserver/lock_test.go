@@ -41,7 +41,7 @@ func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *q
 // send stores messages with the bodies from first to last.
 func send(t *testing.T, ctx context.Context, q *chanq.Queue[int], first, last int) {
 	t.Helper()
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	var ms []chanq.Message[int]
 	for i := first; i <= last; i++ {

@@ -44,7 +44,7 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 				bills, err := chanq.Open[int](ctx, srv.DB(), "bills", chanq.Config{})
 				require.NoError(t, err)
 				const n = 40
-				in, err := orders.Producer(chanq.ProducerConfig{})
+				in, err := orders.Producer(ctx, chanq.ProducerConfig{})
 				require.NoError(t, err)
 				for i := range n {
 					_, err = in.Send(ctx, chanq.Message[int]{Body: i})
@@ -114,7 +114,7 @@ func newTraffic(t *testing.T, statement time.Duration) *traffic {
 	var err error
 	f.q, err = chanq.Open[int](ctx, f.srv.DB(), "orders", chanq.Config{Hooks: f.seen.hooks(), StatementTimeout: statement})
 	require.NoError(t, err)
-	f.p, err = f.q.Producer(chanq.ProducerConfig{})
+	f.p, err = f.q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	f.c, err = f.q.Consume(ctx, shortLease)
 	require.NoError(t, err)

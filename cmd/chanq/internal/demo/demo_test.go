@@ -59,7 +59,7 @@ func TestFreshRunIgnoresLeftOverMessages(t *testing.T) {
 	f.run(t)
 	q, err := chanq.Open[map[string]any](t.Context(), f.db, "files", chanq.Config{})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.Send(t.Context(), chanq.Message[map[string]any]{Body: map[string]any{"no": 0, "path": "file-000000"}})
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func Run(ctx context.Context, q *chanq.Queue[[]byte], admin *chanqadmin.Queue, c
 	if r.RoundTrip, err = roundTrip(ctx, admin); err != nil {
 		return r, err
 	}
-	p, err := q.Producer(chanq.ProducerConfig{})
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	if err != nil {
 		return r, err
 	}
