@@ -65,8 +65,8 @@ import (
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
 // goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the call,
-// until the call's context ends. With the context that InTx passes to its function, Send, SendBatch, Cancel, Extend, Flush, Wait and
-// the function Ack return an error immediately instead.
+// until the call's context ends. With the context that InTx passes to its function such calls return an error immediately instead, on
+// every database.
 type Queue[T any] struct{ core *queue }
 
 // Open opens a queue whose tables Migrate created, with the same arguments. It costs two round trips and starts no goroutine. A Queue

@@ -65,8 +65,11 @@ func checkTx(op string, tx Tx) error {
 // messages count as attempted, and the outcome of an ack is determined when its handler returns. Repeat such a transaction with keys
 // that make the repetition harmless: a Message.ID, and a unique key of your rows. A nested call of InTx in fn returns an error.
 //
-// InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s. On SQLite,
-// which has one writer, fn must make no other call of chanq that goes to the database: see Queue.
+// With the context of fn, calls that would not be part of the transaction return an error immediately, on every database: Send,
+// SendBatch, Cancel, Extend, Flush, Wait and the function Ack. To make such a call deliberately, use the context of InTx's caller; on
+// SQLite, which has one writer, it would wait for the transaction: see Queue.
+//
+// InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s.
 func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	switch {
 	case db == nil || fn == nil:
@@ -157,10 +160,10 @@ func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 // afterCommit is the remedy for calls without a Tx variant.
 const afterCommit = "call it after InTx has returned"
 
-// outsideTx returns an error if ctx belongs to an open InTx on the database of q, which has one writer: a statement outside of the
-// transaction would wait for it until ctx ends.
+// outsideTx returns an error if ctx belongs to an open InTx on the database of q: the call would not be part of the transaction, and on a
+// database with one writer it would wait for it until ctx ends.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
-	if t := openIn(ctx); t == nil || t.db != q.db || !q.table.Dialect.Traits().OneWriter {
+	if t := openIn(ctx); t == nil || t.db != q.db {
 		return nil
 	}
 	return errors.New("ctx belongs to a transaction of InTx: " + remedy)
