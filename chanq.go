@@ -202,6 +202,7 @@ type queue struct {
 	table    *table.Queue
 	signals  notify.Signals
 	recorder history.Recorder
+	identity string // of the queue in its database
 }
 
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors need no further
