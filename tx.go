@@ -102,7 +102,7 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 		return &OpError{Op: "commit", Err: context.Cause(ctx)}
 	}
 	commits = true
-	return t.commit()
+	return t.commit(longer)
 }
 
 // inTxKey is the key of an inTx in the context that its fn gets.
@@ -194,8 +194,8 @@ func (t *inTx) acks(l *lease.Lease, held bool) {
 }
 
 // commit commits the transaction.
-func (t *inTx) commit() error {
-	err := t.tx.Commit()
+func (t *inTx) commit(ctx context.Context) error {
+	err := cmp.Or(t.tx.Commit(), ctx.Err()) // an answer that comes later is not safe: see session.execute
 	if err == nil {
 		t.ended(true, true)
 		return nil
