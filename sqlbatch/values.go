@@ -287,6 +287,8 @@ const (
 	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit might be lost after it was confirmed
 	ProblemMemory     = "memory"     // the database has no file: unless another connection has these tables as well, each connection has its own
+	ProblemHidden     = "hidden"     // the database hides rows from this role, so that the queue looks empty
+	ProblemTable      = "table"      // an object with the name of a table is no table
 	ProblemNode       = "node"       // programs that connect both here and to other nodes would break the order of a queue
 )
 
