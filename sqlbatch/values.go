@@ -286,6 +286,7 @@ const (
 	ProblemForm       = "form"       // tables from before the first release
 	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit might be lost after it was confirmed
+	ProblemMemory     = "memory"     // the database has no file: unless another connection has these tables as well, each connection has its own
 	ProblemNode       = "node"       // programs that connect both here and to other nodes would break the order of a queue
 )
 
