@@ -22,6 +22,7 @@ var outages = []test{
 	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
 	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
 	{"APermanentErrorIsReturnedBySend", permanentSend},
+	{"AnErrorOfOldConnectionsIsNotSeen", oldConnections},
 	{"AnErrorThatPassesIsNotSeen", passing},
 	{"AStatementThatHangsEndsAtItsDeadline", hangs},
 	{"AnIdleConsumerCostsOneStatementAPollEvery", idle},
@@ -232,6 +233,64 @@ func permanentSend(w *world) {
 	w.Faults.Inject(nil)
 	_, err = p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err, "the error does not end a producer")
+}
+
+// oldConnections makes each statement fail for good on the connections that there are, as after a change of the schema, or when an earlier
+// user has left another role on them. New connections work.
+func oldConnections(w *world) {
+	var mu sync.Mutex
+	newest, old := 0, 0
+	w.Open().SetMaxIdleConns(10)
+	lasting := []error{w.Failure(sqlbatch.Permanent), w.Failure(sqlbatch.NoSchema)}
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		newest = max(newest, op.Conn)
+		if op.Conn <= old && (op.Kind == faultdb.Exec || op.Kind == faultdb.Query || op.Kind == faultdb.Prepare) {
+			return faultdb.Fail(lasting[op.N%len(lasting)])
+		}
+		return faultdb.Fault{}
+	})
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue("work_"+kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}})
+		out := w.Queue("out_"+kind.String(), chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		c, piped := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * time.Second}), testdb.Start(w, out, chanq.ConsumerConfig{})
+		replaced := make(chan *chanq.Lease[string])
+		go func() {
+			_ = chanq.Pipe(piped, q, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				replaced <- l
+				return testdb.Texts("f"), nil
+			})
+		}()
+		for range 3 {
+			mu.Lock()
+			old = newest
+			mu.Unlock()
+			_, err := q.Send(w.Soon(), testdb.Texts("a")...)
+			require.NoError(w, err)
+			_, err = q.Send(w.Soon(), chanq.Message[string]{Body: "b", DedupKey: "b"}, chanq.Message[string]{Body: "c", DedupKey: "c"})
+			require.NoError(w, err)
+			_, err = p.SendBatch(w.Soon(), testdb.Texts("d", "e")...)
+			require.NoError(w, err)
+			leases := testdb.Take(w, c, 5)
+			mu.Lock()
+			old = newest
+			mu.Unlock()
+			for _, l := range leases {
+				require.NoError(w, l.Extend(w.Soon(), 3*time.Second))
+				require.NoError(w, l.Ack())
+				require.NoError(w, l.Wait(w.Soon()))
+			}
+			testdb.Send(w, out, testdb.Texts("in")...)
+			l := <-replaced
+			require.NoError(w, l.Wait(w.Soon()))
+			require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+			testdb.Stats(w, q)
+		}
+		require.NoError(w, c.Err())
+		require.NoError(w, piped.Err())
+	}
 }
 
 // passing makes every second statement fail with an error after which the database has rolled it back.
