@@ -115,7 +115,7 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return q.failed("migrate", fmt.Errorf("%w: connect: %w", ErrUnavailable, err))
+		return q.failed("migrate", q.unanswered(fmt.Errorf("connect: %w", err)))
 	}
 	defer conn.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {

@@ -176,7 +176,16 @@ func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(
 // If the application uses all connections that the *sql.DB allows, a session that answers
 // is kept: the place of its connection would go to a waiting call of the application,
 // which might hold it until this session has done its work.
+//
+// Sessions outlive their *sql.DB. The work in hand may use them, but no other begins.
 func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
+	switch p.need.Kind {
+	case Settle, Extend, Pipe:
+	default:
+		if closed(p.pool.db) {
+			return nil, unconnected(errClosed)
+		}
+	}
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/puddle/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -410,6 +411,20 @@ func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T)
 		require.NoError(w, all[3].Close())
 		p.Close()
 	})
+}
+
+func TestAClosedPoolOfConnectionsIsPermanent(t *testing.T) {
+	pool, err := puddle.NewPool(&puddle.Config[int]{MaxSize: 1})
+	require.NoError(t, err)
+	pool.Close()
+	_, err = pool.Acquire(t.Context()) // as a pgxpool.Pool does
+	db := sql.OpenDB(nil)
+	require.False(t, closed(db))
+	require.NoError(t, db.Close())
+	require.True(t, closed(db))
+	for _, err := range []error{err, db.Ping()} {
+		require.Equal(t, sqlbatch.Permanent, Classify(postgres.Dialect, unconnected(err)), "%v", err)
+	}
 }
 
 // state is an error of PostgreSQL.

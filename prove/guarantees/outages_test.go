@@ -2,6 +2,8 @@ package guarantees
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,7 @@ var outages = []test{
 	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
 	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
 	{"APermanentErrorIsReturnedBySend", permanentSend},
+	{"AClosedDatabaseEndsEveryCallAndConsumer", closedDatabase},
 	{"AnErrorOfOldConnectionsIsNotSeen", oldConnections},
 	{"AnErrorThatPassesIsNotSeen", passing},
 	{"AStatementThatHangsEndsAtItsDeadline", hangs},
@@ -233,6 +236,64 @@ func permanentSend(w *world) {
 	w.Faults.Inject(nil)
 	_, err = p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err, "the error does not end a producer")
+}
+
+// closedDatabase closes the *sql.DB too early. It never opens again.
+func closedDatabase(w *world) {
+	const closed = "sql: database is closed"
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind}}
+		name := "work_" + kind.String()
+		w.Queue(name, cfg)
+		_, db := w.Connect()
+		q := testdb.OpenOn[string](w, db, name, cfg)
+		sender := testdb.Produce(w, q, chanq.ProducerConfig{})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		testdb.SendBy(w, sender, testdb.Texts("a", "b", "c")...)
+		leases := testdb.Take(w, c, 3)
+		require.NoError(w, leases[0].Ack())
+		require.NoError(w, leases[0].Wait(w.Soon()))
+		require.NoError(w, db.Close())
+		ctx := context.Background()
+		testdb.Receive(w, c.Done(), "the end of the consumer")
+		require.ErrorContains(w, c.Err(), closed)
+		for what, do := range map[string]func() error{
+			"Queue.Send":    func() error { _, err := q.Send(ctx, chanq.Msg("d")); return err },
+			"Producer.Send": func() error { _, err := sender.Send(ctx, chanq.Msg("d")); return err },
+			"SendBatch":     func() error { _, err := sender.SendBatch(ctx, testdb.Texts("d", "e")...); return err },
+			"Cancel":        func() error { _, err := q.Cancel(ctx, leases[1].ID); return err },
+			"InTx":          func() error { return chanq.InTx(ctx, db, func(context.Context, *sql.Tx) error { return nil }) },
+			"Consume": func() error {
+				c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+				require.NoError(w, err)
+				testdb.Receive(w, c.Done(), "the end of the second consumer")
+				require.NoError(w, c.Shutdown(ctx))
+				return c.Err()
+			},
+			"Open":    func() error { _, err := chanq.Open[string](ctx, db, name, cfg); return err },
+			"Migrate": func() error { return chanq.Migrate(ctx, db, name, cfg) },
+		} {
+			err := do()
+			require.ErrorContains(w, err, closed, what)
+			require.NotErrorIs(w, err, chanq.ErrUnavailable, what)
+		}
+		for what, err := range map[string]error{
+			"Extend": leases[1].Extend(ctx, time.Minute), // on a session that is still open, or not
+			"Ack":    errors.Join(leases[2].Ack(), leases[2].Wait(ctx)),
+		} {
+			if err != nil {
+				require.ErrorContains(w, err, closed, what)
+			}
+		}
+		_ = leases[1].Release()
+		sender.C() <- chanq.Msg("unsent")
+		var unsent *chanq.UnsentError[string]
+		require.ErrorAs(w, sender.Close(ctx), &unsent)
+		require.ErrorContains(w, unsent.Unsent[0].Err, closed)
+		began := time.Now()
+		_ = c.Shutdown(ctx)
+		require.Less(w, time.Since(began), time.Minute)
+	}
 }
 
 // oldConnections makes each statement fail for good on the connections that there are, as after a change of the schema, or when an earlier
