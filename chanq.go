@@ -226,7 +226,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	within, cancel := context.WithTimeout(ctx, cfg.StatementTimeout)
 	defer cancel()
 	d, err := table.DialectOf(within, db, string(cfg.Dialect))
-	if session.Unconnected(err) {
+	if session.Unconnected(err) && !session.Hopeless(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {

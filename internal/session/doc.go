@@ -46,6 +46,9 @@
 // is renewed before it is used: its connection is closed, and another one, which has to
 // answer a ping, is taken.
 //
+// A statement that fails for good (Permanent, NoSchema) is run once more on a new connection,
+// before its error is returned: only the connection might be the cause. See Part.afresh.
+//
 // A database with one writer (Traits.OneWriter) has one session for all parts, which
 // stays: statements queue up for it in order, and its page cache stays warm.
 package session

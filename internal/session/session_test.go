@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/puddle/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -380,6 +381,57 @@ func TestASessionIsUsedAgainOnlyAfterAKnownOutcome(t *testing.T) {
 		p.Close()
 	})
 }
+
+func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T) {
+	world(t, 0, func(w *database) {
+		w.db.SetMaxIdleConns(5)
+		var all []*sql.Conn
+		for range 4 {
+			all = append(all, w.application())
+		}
+		for _, conn := range all[:3] {
+			require.NoError(w, conn.Close())
+		}
+		p := w.join(Claim, 1)
+		old := 4 // connections
+		fail := func(number int) error {
+			if number <= old {
+				return state("0A000")
+			}
+			return nil
+		}
+		w.texts["fails"] = func(context.Context) error { return fail(w.lastRan()) }
+		require.NoError(w, run(p, "fails"))
+		require.Equal(w, 5, w.lastRan(), "it was not tried on the other idle connections")
+		require.Equal(w, 2, w.opened(), "which are closed")
+		old = 9
+		w.ran = nil
+		require.ErrorIs(w, run(p, "fails"), state("0A000"))
+		require.Equal(w, []int{5, 6}, w.ran, "once")
+		require.NoError(w, all[3].Close())
+		p.Close()
+	})
+}
+
+func TestAClosedPoolOfConnectionsIsPermanent(t *testing.T) {
+	pool, err := puddle.NewPool(&puddle.Config[int]{MaxSize: 1})
+	require.NoError(t, err)
+	pool.Close()
+	_, err = pool.Acquire(t.Context()) // as a pgxpool.Pool does
+	db := sql.OpenDB(nil)
+	require.False(t, closed(db))
+	require.NoError(t, db.Close())
+	require.True(t, closed(db))
+	for _, err := range []error{err, db.Ping()} {
+		require.Equal(t, sqlbatch.Permanent, Classify(postgres.Dialect, unconnected(err)), "%v", err)
+	}
+}
+
+// state is an error of PostgreSQL.
+type state string
+
+func (s state) Error() string    { return string(s) }
+func (s state) SQLState() string { return string(s) }
 
 func TestAnAnswerAfterTheEndOfItsContextIsNoSuccess(t *testing.T) {
 	world(t, 0, func(w *database) {
