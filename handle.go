@@ -39,9 +39,9 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	runtime.Goexit       nack as for any other error: t.FailNow does that
 //
 // An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
-// as any other error. If an error wraps several of these, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests,
-// Outcome returns the outcome of an error. The Handled hook is called after each call. Without Config.Hooks the errors of fn are only
-// in the database: set LogHooks.
+// as any other error, and RetryAfter, Snooze or DeadLetter around it keeps its effect. If an error wraps several of these,
+// DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests, Outcome returns the outcome of an error. The Handled hook
+// is called after each call. Without Config.Hooks the errors of fn are only in the database: set LogHooks.
 //
 // Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as many as the systems that they call
 // and the connections of the *sql.DB can serve at once. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is no

@@ -104,6 +104,7 @@ func (s schema) trust() error {
 		case kind == sqlbatch.ProblemForm:
 			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.names.Queue))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
+		case kind == sqlbatch.ProblemMemory && s.q.db.QueryRow("SELECT 1 FROM sqlite_master").Scan(new(int)) == nil: // the other connection has tables
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))
 		case remedy == "":

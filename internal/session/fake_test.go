@@ -89,7 +89,16 @@ type connection struct {
 
 func (c *connection) Prepare(text string) (driver.Stmt, error) { return &prepared{c, text}, nil }
 func (c *connection) Begin() (driver.Tx, error)                { return c, nil }
-func (c *connection) Commit() error                            { return nil }
+
+func (c *connection) Commit() error {
+	c.w.mu.Lock()
+	do := c.w.texts["commit"]
+	c.w.mu.Unlock()
+	if do == nil {
+		return nil
+	}
+	return do(c.tx)
+}
 
 func (c *connection) Rollback() error {
 	c.w.mu.Lock()

@@ -312,7 +312,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 		_ = tx.Rollback() // the connection is closed in any case
 		return &NotRunError{Err: err}
 	}
-	switch err = tx.Commit(); {
+	switch err = cmp.Or(tx.Commit(), longer.Err()); { // as in execute
 	case err == nil:
 		res.Value().broken = false
 	case errors.Is(err, sql.ErrTxDone): // rolled back

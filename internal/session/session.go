@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -117,7 +118,8 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 	return true
 }
 
-// execute runs a statement, by stmt if it is prepared.
+// execute runs a statement, by stmt if it is prepared. An answer after the end of ctx counts for nothing: the driver might have
+// cancelled the wait of PostgreSQL's commit for the synchronous standby, and what it stored would then be lost with the primary.
 func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	var err error
 	if scan == nil {
@@ -126,7 +128,7 @@ func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.State
 		} else {
 			_, err = s.conn.ExecContext(ctx, st.Text, st.Args...)
 		}
-		return err
+		return cmp.Or(err, ctx.Err())
 	}
 	var rows *sql.Rows
 	if stmt != nil {
@@ -137,7 +139,7 @@ func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.State
 	if err != nil {
 		return err
 	}
-	return drain(rows, scan)
+	return cmp.Or(drain(rows, scan), ctx.Err())
 }
 
 func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {

@@ -383,6 +383,25 @@ func TestASessionIsUsedAgainOnlyAfterAKnownOutcome(t *testing.T) {
 	})
 }
 
+func TestAnAnswerAfterTheEndOfItsContextIsNoSuccess(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Enqueue, 1)
+		w.texts["late"] = func(ctx context.Context) error { <-ctx.Done(); return nil }
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		err := p.Run(ctx, sqlbatch.Statement{Text: "late"}, nil)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.Equal(w, sqlbatch.Unknown, Classify(postgres.Dialect, err))
+		w.texts["commit"] = func(context.Context) error { time.Sleep(time.Minute); return nil }
+		ctx, cancel = context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		err = p.InTx(ctx, func(*sql.Tx) error { return nil })
+		require.ErrorIs(w, err, context.Canceled)
+		require.Equal(w, sqlbatch.Unknown, Classify(postgres.Dialect, err))
+		p.Close()
+	})
+}
+
 func TestAStatementThatTheDriverKeepsIsLeftBehind(t *testing.T) {
 	world(t, 0, func(w *database) {
 		p := w.join(Settle, 2)

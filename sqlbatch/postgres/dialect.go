@@ -210,7 +210,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{samples}", in+quote("chanq__samples"), "{samples pk}", quote("pk_chanq__samples"),
 		"{live}", in+quote(live), "{'live'}", literal(live), "{live pk}", quote("pk_"+live), "{live priority}", quote("ck_"+live+"__priority"),
 		"{live values}", quote("ck_"+live+"__values"), "{live sizes}", quote("ck_"+live+"__sizes"), "{live line}", quote("ck_"+live+"__order"),
-		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{high fence}", strconv.Itoa(sqlbatch.HighFence),
+		"{last fence}", strconv.FormatInt(sqlbatch.LastFence, 10), "{high fence}", strconv.FormatInt(sqlbatch.HighFence, 10),
 		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey), "{most type}", strconv.Itoa(sqlbatch.MaxType), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{by seq}", quote("ix_"+live+"__seq"), "{'by seq'}", literal("ix_"+live+"__seq"), "{due}", quote("ix_"+live+"__due"), "{'due'}", literal("ix_"+live+"__due"), "{key}", quote("ux_"+live+"__dedup"), "{'key'}", literal("ux_"+live+"__dedup"),

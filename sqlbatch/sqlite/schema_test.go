@@ -189,7 +189,9 @@ func TestProblemsAreReported(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
 	require.NoError(t, err)
-	require.Empty(t, kinds(db, q), "an in-memory database has no problem")
+	require.Empty(t, kinds(db, q), "an in-memory database without tables has no problem")
+	migrate(db)
+	require.Equal(t, []string{"memory"}, kinds(db, q), "its tables belong to this connection")
 }
 
 func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {

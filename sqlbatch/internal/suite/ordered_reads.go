@@ -274,7 +274,7 @@ func readStates(w *world) {
 	items := w.delivered(r, 1, 2)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: items[0].Item, Delivery: items[0].Delivery, Delay: time.Hour}})), 1)
 	require.Len(w, w.run(w.Extend(Consumer, []sqlbatch.Item{items[1].Item}, time.Minute)), 1)
-	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1, lease_until = %s WHERE %s", w.uuid(other), w.at(int(w.now()/1000)+3600), w.is(3))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1, lease_until = %s WHERE %s", w.uuid(other), w.at(w.now()/1000+3600), w.is(3))
 	a := w.read(r)
 	require.InDelta(w, time.Hour.Milliseconds(), a.rows[1]["wait"], 30_000, "it is not due")
 	require.Equal(w, list(0, 2), a.rows[1].of("holder", "attempts"))
@@ -371,7 +371,7 @@ func refills(w *world) {
 	}
 	a := run()
 	require.Equal(w, []byte{1, 3, 4, 6, 7, 9}, a.ids)
-	require.EqualValues(w, end, a.upto, "it was walked to its end")
+	require.EqualValues(w, int64(end), a.upto, "it was walked to its end")
 	require.Equal(w, []any{int64(1), "\x03\x03"}, a.rows[3].of("given", "body"))
 	refill.Rows = 3
 	a = run()
@@ -437,7 +437,7 @@ func readsDuringSends(w *world) {
 			require.Empty(w, a.senders)
 		}
 		require.Greater(w, a.drawn, before.drawn)
-		require.EqualValues(w, end, a.upto)
+		require.EqualValues(w, int64(end), a.upto)
 		r.From = before.drawn
 	}
 	require.NoError(w, tx.Commit())
