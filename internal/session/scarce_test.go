@@ -44,7 +44,9 @@ var errRefused = errors.New("too many connections for role")
 
 // work runs statements of all kinds until stop is called, which returns how many each part has run.
 func (w *database) work(parts []*Part) (stop func() []int) {
+	w.mu.Lock()
 	w.texts["x"] = func(context.Context) error { time.Sleep(time.Millisecond); return nil }
+	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make([]int, len(parts))
 	var all sync.WaitGroup
@@ -61,6 +63,13 @@ func (w *database) work(parts []*Part) (stop func() []int) {
 		})
 	}
 	return func() []int { cancel(); all.Wait(); return ran }
+}
+
+// count returns how many statements have begun.
+func (w *database) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ran)
 }
 
 func (w *database) consumerAndProducer() []*Part {
@@ -112,9 +121,9 @@ func TestStatementsGoOnWhenTheApplicationReleasesTheConnections(t *testing.T) {
 		require.NoError(w, first.Close())
 		require.NoError(w, second.Close())
 		pass(time.Second)
-		before := len(w.ran)
+		before := w.count()
 		pass(time.Second)
-		require.Greater(w, len(w.ran)-before, 100)
+		require.Greater(w, w.count()-before, 100)
 		stop()
 		for _, p := range parts {
 			p.Close()
