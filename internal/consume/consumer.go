@@ -248,6 +248,7 @@ func (c *Consumer) Committed(leases []*lease.Lease) { c.owner.committed(leases, 
 
 // Returned records that the handler of a lease that is in a transaction has returned.
 func (c *Consumer) Returned(l *lease.Lease) {
+	c.owner.witness.returned(l)
 	if c.owner.order != nil {
 		c.owner.order.Returned(l)
 	}
