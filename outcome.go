@@ -40,7 +40,7 @@ func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
 	}
-	// The methods of the user's error may panic. What wraps it or is beside it counts nevertheless.
+	// The methods of the user's error may panic. What wraps it, or is joined with it, counts nevertheless.
 	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
 	_ = base.Call(func() {
 		o.Reason = errorText(err)
