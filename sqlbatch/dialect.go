@@ -193,8 +193,8 @@ type Queue interface {
 	// settles wait for LockWait, the statements after them do too.
 	InOwnTx() Queue
 	// SkipLocked builds settles and extensions that leave out rows that other transactions have locked. Without it, and outside of a caller's
-	// transaction, they either do the same, or wait for up to LockWait and fail with class RolledBack, whichever costs the database less if
-	// nothing is locked. A row that a settle does not return is gone, belongs to another consumer, or is locked: see Look.
+	// transaction, they leave out some of them or none, and wait for the others for up to LockWait and fail with class RolledBack, whichever
+	// costs the database less if nothing is locked. A row that a settle does not return is gone, belongs to another consumer, or is locked: see Look.
 	SkipLocked() Queue
 
 	// Enqueue stores all rows. If an id or key already exists, it stores none and fails with class Duplicate. No result.
