@@ -65,6 +65,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -95,10 +96,15 @@ type Queue[T any] struct{ core *queue }
 // Open never changes the schema. The errors ErrNoSchema, ErrNewerSchema and ErrSpec state the remedy. Open also refuses a database
 // that would break the guarantees of chanq: tables from before the first release, an encoding that cannot represent all messages,
 // commits that may be lost (ErrNotDurable; see Config.Durability).
+//
+// Open refuses a T that is an interface with methods, into which JSON can never be decoded.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := openCore(ctx, db, queue, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if t := reflect.TypeFor[T](); core.cfg.Codec == JSON && t.Kind() == reflect.Interface && t.NumMethod() > 0 {
+		return nil, core.failed("open", fmt.Errorf("no JSON can be decoded into a %v: open the queue with a struct, any, or json.RawMessage and Message.Type, or set Config.Codec", t))
 	}
 	return &Queue[T]{core}, nil
 }
@@ -219,6 +225,7 @@ type queue struct {
 	table    *table.Queue
 	signals  notify.Signals
 	recorder history.Recorder
+	identity string // of the queue in its database
 }
 
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors need no further
@@ -236,7 +243,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	within, cancel := context.WithTimeout(ctx, cfg.StatementTimeout)
 	defer cancel()
 	d, err := table.DialectOf(within, db, string(cfg.Dialect))
-	if session.Unconnected(err) {
+	if session.Unconnected(err) && !session.Hopeless(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {

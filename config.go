@@ -68,10 +68,10 @@ type Config struct {
 	// missing, or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default:
 	// HistoryKept.
 	History History
-	// SessionMaxAge is the age at which a connection of this queue's producers and consumers is replaced. SetConnMaxLifetime does not
-	// replace connections that are always in use: after a switch to another server by DNS they would stay with the old one. A
-	// connection that was idle for 1 min is also replaced. No statement and no transaction is interrupted. Connections to SQLite are
-	// not replaced. Default: 30 min. Range: 100 ms to 100 years.
+	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced.
+	// SetConnMaxLifetime does not replace connections that are always in use: after a switch to another server by DNS
+	// they would stay with the old one. A connection that was idle for 1 min is also replaced. No statement and no
+	// transaction is interrupted. Connections to SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
 	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Open, Queue.Send, Cancel and Empty,
 	// and of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls

@@ -202,10 +202,10 @@ func readsWithoutContents(w *world) {
 	w.line(0, "b", 3)
 	w.line(0, "", 4)
 	w.send(sqlbatch.Row{ID: ID(5), Body: []byte("larger")})
-	given := func() (ns []byte) {
+	given := func(rows int) (ns []byte) {
 		w.Helper()
 		a := w.read(r)
-		require.Len(w, a.ids, 5)
+		require.Len(w, a.ids, rows)
 		for _, n := range a.ids {
 			if a.rows[n]["given"] == int64(1) {
 				require.NotNil(w, a.rows[n]["body"], n)
@@ -217,15 +217,18 @@ func readsWithoutContents(w *world) {
 		}
 		return ns
 	}
-	require.Equal(w, []byte{1, 2, 3, 4, 5}, given())
+	require.Equal(w, []byte{1, 2, 3, 4, 5}, given(5))
 	r.Keys = []string{"c", "a"}
-	require.Equal(w, []byte{3, 4, 5}, given(), "of spilled keys")
+	require.Equal(w, []byte{3, 4, 5}, given(3), "spilled keys are left out")
+	r.Cursor = w.get(1)["seq"].(int64)
+	require.Equal(w, []byte{3, 4, 5}, given(4), "but not up to the cursor")
+	r.Cursor = 0
 	r.Keys, r.Old = nil, w.get(2)["seq"].(int64)
-	require.Equal(w, []byte{3, 4, 5}, given(), "up to old")
+	require.Equal(w, []byte{3, 4, 5}, given(5), "up to old")
 	r.Old, r.Cursor = 0, w.get(3)["seq"].(int64)
-	require.Equal(w, []byte{4, 5}, given(), "up to the cursor")
+	require.Equal(w, []byte{4, 5}, given(5), "up to the cursor")
 	r.Cursor, r.Inline = 0, 2
-	require.Equal(w, []byte{1, 2, 3, 4}, given(), "what is larger")
+	require.Equal(w, []byte{1, 2, 3, 4}, given(5), "what is larger")
 }
 
 func readsAreWalked(w *world) {
