@@ -196,7 +196,9 @@ func (s *session) renew(ctx context.Context, p *Pool) error {
 	conn, err := connect(ctx, p.db, true)
 	if err == nil {
 		s.close()
-		*s = *newSession(conn, s.dialect)
+		fresh := newSession(conn, s.dialect)
+		fresh.done = s.done
+		*s = *fresh
 	}
 	return err
 }
