@@ -301,7 +301,10 @@ func closedDatabase(w *world) {
 func oldConnections(w *world) {
 	var mu sync.Mutex
 	newest, old := 0, 0
-	w.Open().SetMaxIdleConns(10)
+	db := w.Open()
+	if db.SetMaxIdleConns(10); w.Engine.Dialect.Traits().OneWriter {
+		db.SetMaxIdleConns(-1) // its idle connections stay
+	}
 	lasting := []error{w.Failure(sqlbatch.Permanent), w.Failure(sqlbatch.NoSchema)}
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
