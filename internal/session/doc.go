@@ -36,8 +36,9 @@
 // other statements of that lane wait until these end or time out.
 //
 // The limit is read whenever it matters, and may be changed at any time: connections are
-// reserved from the next statement of their lane on. If the limit becomes too small, open
-// connections stay open, and only the next Join fails.
+// reserved from the next statement of their lane on. If the limit becomes too small, the
+// next Join fails, and connections are scarce: see scarce.go. A limit that the *sql.DB does not
+// show has the same effect.
 //
 // # Age
 //

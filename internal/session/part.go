@@ -70,9 +70,6 @@ func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, max
 // without taking a connection that the application might need. If it is false, a statement
 // might have to wait for a session.
 func (p *Part) Spare() bool {
-	if p.pool.limit() == 0 {
-		return true
-	}
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
 	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
@@ -162,11 +159,7 @@ func (p *Part) afresh(ctx context.Context, s *session, do func() error) error {
 // one runs at a time, and one session is enough for them. A statement that hangs delays the others by
 // half a second at most. took excludes the waits for its turn and for a session.
 func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
-	done, err := p.lane.turn(ctx)
-	if err != nil {
-		return 0, unconnected(err)
-	}
-	defer done()
+	defer p.lane.patient.next(ctx)()
 	return p.RunTimed(ctx, st, scan)
 }
 
@@ -191,12 +184,18 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 	case <-ctx.Done():
 		return nil, unconnected(context.Cause(ctx))
 	}
+	turn := func() {}
+	if p.pool.scarce() {
+		turn = p.pool.single.next(ctx)
+	}
 	for began := time.Now(); ; {
 		res, err := p.lane.acquire(ctx)
 		if err != nil {
+			turn()
 			<-p.slots
-			return nil, unconnected(err)
+			return nil, p.unconnected(err)
 		}
+		res.Value().done = turn
 		made := res.CreationTime()
 		idle := res.IdleDuration() >= p.maxIdle
 		switch {
@@ -211,8 +210,18 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 }
 
 func (p *Part) release(res *puddle.Resource[*session]) {
+	done := res.Value().done
 	p.lane.release(res)
+	done()
 	<-p.slots
+}
+
+// unconnected says what the reason might be.
+func (p *Part) unconnected(err error) error {
+	if p.pool.scarce() {
+		err = fmt.Errorf("%w: the *sql.DB, its driver's pool, the role or the server allows too few connections", err)
+	}
+	return unconnected(err)
 }
 
 func unconnected(err error) error {

@@ -18,6 +18,7 @@ type session struct {
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil unless Traits.Prepare
 	young    float64              // 0…1: sessions that were created together are not renewed together
+	done     func()               // ends the turn of its statement
 	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
 	fallen   bool                 // the driver has panicked: the *sql.Conn might be locked permanently
 	read     bool                 // rows of the statement were passed to its caller: it cannot be run again

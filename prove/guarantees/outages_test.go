@@ -193,7 +193,7 @@ func permanent(w *world) {
 		require.NoError(w, leases[1].Ack(), "delivered messages can be settled")
 		require.NoError(w, leases[1].Wait(w.Soon()))
 		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
-		require.NoError(w, c.Shutdown(w.Soon()))
+		require.ErrorIs(w, c.Shutdown(w.Soon()), cause)
 		w.Faults.Inject(nil)
 		require.Zero(w, testdb.Counted(w, q))
 	}
