@@ -192,7 +192,9 @@ func (s *session) renew(ctx context.Context, p *Pool) error {
 	}
 	conn, err := connect(ctx, p.db, true)
 	if err == nil {
+		done := s.done
 		*s = *newSession(conn, s.dialect)
+		s.done = done
 	}
 	return err
 }
