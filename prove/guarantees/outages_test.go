@@ -267,7 +267,7 @@ func closedDatabase(w *world) {
 				c, err := q.Consume(ctx, chanq.ConsumerConfig{})
 				require.NoError(w, err)
 				testdb.Receive(w, c.Done(), "the end of the second consumer")
-				require.NoError(w, c.Shutdown(ctx))
+				_ = c.Shutdown(ctx)
 				return c.Err()
 			},
 			"Open":    func() error { _, err := chanq.Open[string](ctx, db, name, cfg); return err },
