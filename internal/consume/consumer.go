@@ -66,7 +66,7 @@ type feed interface {
 	ReleaseAll()  // releases what no reader has taken
 }
 
-// New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections, or the group is complete.
+// New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
@@ -74,13 +74,7 @@ func New(cfg Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, load: newLoad(cfg.Group)}
-	if err := cfg.Group.join(c.load); err != nil {
-		for _, p := range open {
-			p.Close()
-		}
-		return nil, err
-	}
+	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, load: newLoad(cfg.StopWhenIdle)}
 	c.ending = newEnding(c.load)
 	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
 	if cfg.Table.Ordered {
@@ -143,7 +137,6 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	})
 	feeding.Go(func() { c.feed.Run(c.load.stop, claimed) })
 	claiming.Wait()
-	c.load.leave()
 	close(claimed)
 	feeding.Wait()
 	finishing.Go(func() { c.claims.Finish(e.abandoned) })

@@ -14,7 +14,7 @@ import (
 // TestTheWitnessLooksAtWhatIsInOpenTransactions: the message of a transaction that was rolled back might be gone because another consumer
 // has acked it.
 func TestTheWitnessLooksAtWhatIsInOpenTransactions(t *testing.T) {
-	o := &owner{load: newLoad(nil), pace: claim.NewPace(claim.Config{}), witness: &witness{
+	o := &owner{load: newLoad(false), pace: claim.NewPace(claim.Config{}), witness: &witness{
 		tasks: &tasks{cfg: &Config{}}, entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{},
 	}}
 	o.home = lease.Home{Owner: o, Parent: context.Background()}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/puddle/v2"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // lane has the sessions of one kind of work. Puddle creates, keeps and destroys them. The
@@ -194,7 +196,7 @@ func (l *lane) start() {
 		slow := time.AfterFunc(moment, l.pool.late)
 		err := l.store.CreateResource(l.pool.life)
 		slow.Stop()
-		if err != nil {
+		if err != nil && l.pool.dialect.Classify(err) != sqlbatch.Unknown { // the server has answered: it is no outage
 			l.pool.late()
 		}
 		l.pool.coming.Add(-1)
