@@ -181,24 +181,27 @@ func (s *session) close() {
 }
 
 // renew replaces the connection by one that nothing has used before: it closes the idle ones of the *sql.DB, which might be affected too.
+// A database with one writer might be in memory, and last as long as they do.
 func (s *session) renew(ctx context.Context, p *Pool) error {
 	s.broken = true
-	if !p.traits.OneWriter { // whose database might be in memory, and lasts as long as its last connection
-		s.close()
-	}
-	for n := p.db.Stats().Idle; n > 0; n-- {
-		conn, err := connect(ctx, p.db, false)
-		if err != nil {
-			return err
+	s.close()
+	for n := p.db.Stats().Idle; n > 0 && !p.traits.OneWriter; n-- {
+		if conn, err := connect(ctx, p.db, false); err == nil {
+			discard(conn)
 		}
-		discard(conn)
 	}
 	conn, err := connect(ctx, p.db, true)
 	if err == nil {
+<<<<<<< HEAD
 		s.close()
 		fresh := newSession(conn, s.dialect)
 		fresh.done = s.done
 		*s = *fresh
+=======
+		done := s.done
+		*s = *newSession(conn, s.dialect)
+		s.done = done
+>>>>>>> w-errors
 	}
 	return err
 }
