@@ -192,16 +192,9 @@ func (s *session) renew(ctx context.Context, p *Pool) error {
 	}
 	conn, err := connect(ctx, p.db, true)
 	if err == nil {
-<<<<<<< HEAD
-		s.close()
-		fresh := newSession(conn, s.dialect)
-		fresh.done = s.done
-		*s = *fresh
-=======
 		done := s.done
 		*s = *newSession(conn, s.dialect)
 		s.done = done
->>>>>>> w-errors
 	}
 	return err
 }
