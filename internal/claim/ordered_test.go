@@ -45,11 +45,15 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var halted atomic.Bool
-		f := newFake(t, func(c *claim.Config) { c.Halt = func() { halted.Store(true) } })
+		f := newFake(t, func(c *claim.Config) {
+			c.Halt = func() { halted.Store(true) }
+			c.Holder.Held = func() (leases, handlers int) { return 0, 0 }
+		})
 		o := claim.NewOrdered(f.owned, f, func() bool { return false })
 		o.Run()
 		require.True(t, halted.Load(), "it owned all slots, and they were empty")
 		halted.Store(false)
+		time.Sleep(2 * time.Hour) // the membership ends
 		f.former = true
 		f.join(time.Hour)
 		f.owned.Hurry() // as after a first heartbeat
