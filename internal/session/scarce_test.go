@@ -40,7 +40,12 @@ func (w *database) hide(limit int, refuses bool) {
 	}
 }
 
-var errRefused = errors.New("too many connections for role")
+var errRefused = refusal{errors.New("too many connections for role")}
+
+// refusal is an answer of the server. An attempt to connect that the server does not answer is no sign of a limit.
+type refusal struct{ error }
+
+func (refusal) SQLState() string { return "53300" }
 
 // work runs statements of all kinds until stop is called, which returns how many each part has run.
 func (w *database) work(parts []*Part) (stop func() []int) {

@@ -155,11 +155,11 @@ func paused(w *world) {
 	row := w.run(w.Version())[0]
 	require.EqualValues(w, 1, row[3])
 	require.InDelta(w, w.now(), row[15], 60_000)
-	require.Equal(w, []any{"someone", "a test"}, row[16:])
+	require.Equal(w, []any{"someone", "a test"}, row[16:18])
 	w.run(w.Resume())
 	row = w.run(w.Version())[0]
 	require.EqualValues(w, 0, row[3])
-	require.Equal(w, []any{nil, nil, nil}, row[15:])
+	require.Equal(w, []any{nil, nil, nil}, row[15:18])
 	require.Len(w, w.run(w.Claim(ClaimOf(10))), 1)
 }
 
