@@ -39,9 +39,9 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	runtime.Goexit       nack as for any other error: t.FailNow does that
 //
 // An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
-// as any other error. If an error wraps several of these, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests,
-// Outcome returns the outcome of an error. The Handled hook is called after each call. Without Config.Hooks the errors of fn are only
-// in the database: set LogHooks.
+// as any other error, and RetryAfter, Snooze or DeadLetter around it keeps its effect. If an error wraps several of these,
+// DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests, Outcome returns the outcome of an error. The Handled hook
+// is called after each call. Without Config.Hooks the errors of fn are only in the database: set LogHooks.
 //
 // Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as many as the systems that they call
 // and the connections of the *sql.DB can serve at once. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is no
@@ -103,7 +103,7 @@ func handle[T any](leases <-chan *Lease[T], fn Handler[T]) {
 		}
 		if c := holderOf(l.lease); c.engine.Begin(l.lease) {
 			c.attempt(func() error { return invoke(c, l, fn) }, func(took time.Duration, err error) {
-				defer c.engine.Done()
+				defer c.engine.Done(l.lease)
 				c.dispose(&l.Delivery, took, err)
 			})
 		}
@@ -168,17 +168,17 @@ func (c *consumer) oneByOne() error {
 
 // handleBatch calls fn for a batch and, if that fails, for each of its leases.
 func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context, []*Lease[T]) error) {
-	held := make([]*Lease[T], 0, len(batch))
+	held, all := make([]*Lease[T], 0, len(batch)), make([]*lease.Lease, 0, len(batch))
 	for _, l := range batch {
 		if c.engine.Begin(l.lease) {
-			held = append(held, l)
+			held, all = append(held, l), append(all, l.lease)
 		}
 	}
 	if len(held) == 0 {
 		return
 	}
 	c.engine.CountAsOne(len(held))
-	defer c.engine.Done()
+	defer c.engine.Done(all...)
 	attempt := func(part []*Lease[T], then func(time.Duration, error)) {
 		under := make([]*lease.Lease, len(part))
 		for i, l := range part {

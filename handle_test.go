@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
@@ -191,4 +192,63 @@ func TestOutcomeReturnsWhatHandleWouldDo(t *testing.T) {
 	}
 	require.Equal(t, chanq.OutcomeRetry, chanq.Outcome(odd{}).Kind)
 	require.Contains(t, chanq.Outcome(odd{}).Reason, "odd")
+}
+
+// broken is an error with a method that does not return.
+type broken struct {
+	error
+	method string
+	end    func()
+}
+
+func (e broken) call(method string) {
+	if e.method == method {
+		e.end()
+	}
+}
+func (e broken) Error() string { e.call("Error"); return "broken" }
+func (e broken) Unwrap() error { e.call("Unwrap"); return e.error }
+func (e broken) Is(error) bool { e.call("Is"); return false }
+func (e broken) As(any) bool   { e.call("As"); return false }
+
+// hidden passes on what As finds in it, and nothing else.
+type hidden struct{ inner error }
+
+func (hidden) Error() string        { return "hidden" }
+func (e hidden) As(target any) bool { return errors.As(e.inner, target) }
+
+// endless wraps itself.
+type endless struct{}
+
+func (endless) Error() string   { return "endless" }
+func (e endless) Unwrap() error { return e }
+
+func TestWrappersOfAnErrorWhoseMethodsPanicKeepTheirEffect(t *testing.T) {
+	for _, method := range []string{"Error", "Unwrap", "Is", "As"} {
+		for how, end := range map[string]func(){"panics": func() { panic("no") }, "exits": runtime.Goexit} {
+			bad := broken{errors.New("inner"), method, end}
+			for _, c := range []struct {
+				kind  chanq.OutcomeKind
+				delay time.Duration
+				wrap  func(error) error
+			}{
+				{chanq.OutcomeRetryAfter, time.Minute, func(err error) error { return chanq.RetryAfter(time.Minute, err) }},
+				{chanq.OutcomeSnooze, time.Hour, func(err error) error { return chanq.Snooze(time.Hour, err) }},
+				{chanq.OutcomeDeadLetter, 0, chanq.DeadLetter},
+				{chanq.OutcomeSnooze, time.Hour, func(err error) error { return chanq.RetryAfter(time.Minute, chanq.Snooze(time.Hour, err)) }},
+			} {
+				wrapped := c.wrap(bad)
+				for where, err := range map[string]error{
+					"around it": wrapped, "beside it": errors.Join(bad, c.wrap(nil)), "hidden": hidden{errors.Join(nil, wrapped)},
+				} {
+					o := chanq.Outcome(err)
+					require.Equal(t, c.kind, o.Kind, "%s %s: %T %s", method, how, wrapped, where)
+					require.Equal(t, c.delay, o.Delay)
+					require.NotEmpty(t, o.Reason)
+				}
+			}
+			require.Equal(t, chanq.OutcomeRetry, chanq.Outcome(bad).Kind)
+		}
+	}
+	require.Equal(t, time.Minute, chanq.Outcome(errors.Join(chanq.RetryAfter(time.Minute, endless{}))).Delay)
 }

@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -41,26 +40,54 @@ func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
 	}
-	// The methods of the user's error may panic. Then it counts as an ordinary error.
+	// The methods of the user's error may panic. What wraps it, or is joined with it, counts nevertheless.
 	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
 	_ = base.Call(func() {
 		o.Reason = errorText(err)
 	})
+	for left, n := []error{err}, 0; len(left) > 0 && n < mostWrapped; n++ {
+		e := left[0]
+		left = left[1:]
+		switch w := e.(type) {
+		case *deadLetter:
+			return HandlerOutcome{Kind: OutcomeDeadLetter, Reason: o.Reason, output: w.output}
+		case *snooze:
+			if o.Kind != OutcomeSnooze {
+				o.Kind, o.Delay = OutcomeSnooze, nackDelay(w.delay)
+			}
+		case *retryAfter:
+			if o.Kind == OutcomeRetry {
+				o.Kind, o.Delay = OutcomeRetryAfter, nackDelay(w.delay)
+			}
+		}
+		left = append(inside(e), left...)
+	}
+	return o
+}
+
+// mostWrapped is how many errors of a tree are read: an Unwrap method might return its own error.
+const mostWrapped = 10_000
+
+// inside returns the wrapper that err.As finds, and what err.Unwrap returns, except for a method that panics.
+func inside(err error) (in []error) {
 	_ = base.Call(func() {
-		var after *retryAfter
-		var later *snooze
-		var dead *deadLetter
-		// The As method of a user's error may accept any target.
-		switch {
-		case errors.As(err, &dead) && dead != nil:
-			o.Kind, o.output = OutcomeDeadLetter, dead.output
-		case errors.As(err, &later) && later != nil:
-			o.Kind, o.Delay = OutcomeSnooze, nackDelay(later.delay)
-		case errors.As(err, &after) && after != nil:
-			o.Kind, o.Delay = OutcomeRetryAfter, nackDelay(after.delay)
+		var w interface {
+			error
+			wraps()
+		}
+		if x, ok := err.(interface{ As(any) bool }); ok && x.As(&w) && w != nil { // an As method may accept any target
+			in = append(in, w)
 		}
 	})
-	return o
+	_ = base.Call(func() {
+		switch x := err.(type) {
+		case interface{ Unwrap() error }:
+			in = append(in, x.Unwrap())
+		case interface{ Unwrap() []error }:
+			in = append(in, x.Unwrap()...)
+		}
+	})
+	return in
 }
 
 // RetryAfter wraps the error of a handler, or the cause of a Nack. The message is nacked and due again after d, by the database's
@@ -78,6 +105,7 @@ type wrapper struct{ err error }
 
 func (w *wrapper) Error() string { return errorText(w.err) }
 func (w *wrapper) Unwrap() error { return w.err }
+func (w *wrapper) wraps()        {}
 
 // Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d, with the
 // bounds of RetryAfter, behind messages that are due earlier. Use it for temporary faults that the message did not cause: a service

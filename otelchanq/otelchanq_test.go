@@ -229,6 +229,23 @@ func TestTheTypeOfAnErrorIsItsCause(t *testing.T) {
 	}
 }
 
+// rude is an error whose methods panic.
+type rude struct{}
+
+func (rude) Error() string     { panic("no text") }
+func (rude) ErrorType() string { panic("no type") }
+
+func TestAnErrorWhoseMethodsPanicIsReturnedUnchanged(t *testing.T) {
+	for _, err := range []error{rude{}, chanq.RetryAfter(time.Hour, rude{}), errors.Join(rude{}, chanq.Snooze(time.Hour, nil))} {
+		b := newBackend(t)
+		got := b.telemetry.Middleware(t.Context(), &chanq.Delivery{Queue: "orders"}, func(context.Context) error { return err })
+		require.Equal(t, chanq.Outcome(err), chanq.Outcome(got))
+		require.Len(t, b.spans.Ended(), 1)
+		require.Equal(t, codes.Error, b.spans.Ended()[0].Status().Code)
+		require.Contains(t, b.metrics(), "messaging.process.duration _OTHER process")
+	}
+}
+
 // typed returns its own type, although it wraps another error.
 type typed struct{ error }
 

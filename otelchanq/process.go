@@ -3,6 +3,7 @@ package otelchanq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"go/token"
 	"reflect"
 	"time"
@@ -39,11 +40,7 @@ func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func
 			failure = panicked{}
 		}
 		if failure != nil {
-			span.RecordError(failure)
-			span.SetStatus(codes.Error, failure.Error())
-			kind := semconv.ErrorType(cause(failure))
-			span.SetAttributes(kind)
-			attributes = append(attributes, kind)
+			attributes = append(attributes, record(span, failure))
 		}
 		span.End()
 		t.process.Record(ctx, time.Since(start).Seconds(), "process", system, attributes...)
@@ -51,6 +48,20 @@ func (t *Telemetry) Middleware(ctx context.Context, d *chanq.Delivery, next func
 	err = next(ctx)
 	returned = true
 	return err
+}
+
+// record records an error, and returns its error.type. The methods of a user's error may panic, and chanq needs the error itself.
+func record(span trace.Span, failure error) (kind attribute.KeyValue) {
+	defer func() {
+		if recover() != nil {
+			kind = semconv.ErrorTypeOther
+			span.SetStatus(codes.Error, fmt.Sprintf("%T, whose methods panic", failure))
+		}
+		span.SetAttributes(kind)
+	}()
+	span.RecordError(failure)
+	span.SetStatus(codes.Error, failure.Error())
+	return semconv.ErrorType(cause(failure))
 }
 
 // Stage wraps a function for chanq.Pipe. Its outputs receive, in addition to their own headers, those that continue the

@@ -255,7 +255,8 @@ type Queue interface {
 
 	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; holds (1 or 0), max_keys,
 	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; shard, shards (0: not sharded), shard_set (32 hexadecimal digits);
-	// paused_at, paused_by, pause_reason (NULL each if it is not paused). It returns no row if the queue was never migrated.
+	// paused_at, paused_by, pause_reason (NULL each if it is not paused); identity, which differs from that of a queue with this name in
+	// another database. It returns no row if the queue was never migrated.
 	Version() Statement
 	// Problems returns a row for each reason why this database is unsafe for the queue: one of the Problem kinds, and what was found. It works
 	// without the queue's tables.

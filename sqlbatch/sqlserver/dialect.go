@@ -40,6 +40,7 @@ func (dialect) Traits() sqlbatch.Traits {
 
 var remedies = map[string]string{
 	sqlbatch.ProblemDurability: "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED, or DISABLED",
+	sqlbatch.ProblemTable:      "a view or a synonym cannot have the indexes and hints of chanq: give Config.Schema and the database of the table itself, or rename the object and run chanq.Migrate",
 }
 
 // queue has the statements of one queue, every text rendered.

@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// oldestServer is SQL Server 2016.
-const oldestServer = 13
+// oldestServer and oldestBuild are SQL Server 2016 SP1.
+const (
+	oldestServer = 13
+	oldestBuild  = 4001
+)
 
 // azure is the EngineEdition of Azure SQL Database, which has its own version numbers.
 const azure = 5
@@ -30,8 +33,10 @@ func (e *examination) sqlServerVersion() {
 		return
 	}
 	f := Finding{Check: "version", Status: OK, Found: "SQL Server " + version}
-	if edition != azure && major < oldestServer {
-		f.Status, f.Remedy = Failure, "chanq needs SQL Server 2016 or later"
+	var build int // of "13.0.4001.0"
+	_, _ = fmt.Sscanf(version, "%d.0.%d", &major, &build)
+	if edition != azure && (major < oldestServer || major == oldestServer && build < oldestBuild) {
+		f.Status, f.Remedy = Failure, "chanq needs SQL Server 2016 SP1 or later"
 	}
 	e.add(f)
 }

@@ -42,10 +42,14 @@ func TestAHealthySQLServerHasNoFindings(t *testing.T) {
 }
 
 func TestHarmfulSettingsOfASQLServerAreReported(t *testing.T) {
+	_, first := onSQLServer(t, mssqltest.Options{Version: "13.0.1601.5"})
+	require.Equal(t, "chanq needs SQL Server 2016 SP1 or later", first.one("version").Remedy)
+	_, first = onSQLServer(t, mssqltest.Options{Version: "13.0.4001.0"})
+	require.Equal(t, doctor.OK, first.one("version").Status)
 	server, w := onSQLServer(t, mssqltest.Options{Version: "12.0.6024.0"})
 	old := w.one("version")
 	require.Equal(t, doctor.Failure, old.Status)
-	require.Equal(t, "chanq needs SQL Server 2016 or later", old.Remedy)
+	require.Equal(t, "chanq needs SQL Server 2016 SP1 or later", old.Remedy)
 
 	for _, text := range []string{"AUTO_CLOSE ON", "COMPATIBILITY_LEVEL = 120", "DELAYED_DURABILITY = FORCED", "READ_COMMITTED_SNAPSHOT ON"} {
 		w.exec(server.DB(), "ALTER DATABASE CURRENT SET "+text)
