@@ -54,8 +54,11 @@ func (o *outages) errors() error {
 // everyWrite applies a fault to the writes of producers and consumers.
 func (w *world) everyWrite(f faultdb.Fault) {
 	st := w.Statements("work")
-	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)),
-		st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}), st.Ack(nil), st.Extend([16]byte{}, nil, time.Second))
+	claim := sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}
+	past := claim
+	past.PastReaders = true
+	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)), st.Claim(claim), st.Claim(past),
+		st.Ack(nil), st.Extend([16]byte{}, nil, time.Second), st.SkipLocked().Ack(nil), st.SkipLocked().Extend([16]byte{}, nil, time.Second))
 }
 
 func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
