@@ -256,11 +256,14 @@ func TestSendsWaitForAReaderOfTheRangeAndSayWhy(t *testing.T) {
 	eachQueueBesideReaders(t, func(w *besideReaders) {
 		w.send(1, 1)
 		end := w.read("SELECT COUNT(*) FROM %s WITH (SERIALIZABLE) WHERE attempts < 3")
-		bound, cancel := context.WithTimeout(w.ctx, 2*time.Second)
-		_, err := w.orders.Send(bound, chanq.Message[int]{Body: 2})
-		cancel()
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-		require.ErrorContains(w, err, "Lock request time out", "the error says why")
+		names := sqlbatch.Names{Queue: "orders"}
+		if w.orders.Spec().Kind == chanq.KindOrdered {
+			names.Slots = w.orders.Spec().Slots
+		}
+		began := time.Now()
+		_, err := suite.Rows(w.ctx, w.server.DB(), sqlserver.Dialect.Queue(names).Enqueue(makeRows(1, 0)))
+		require.Equal(w, int32(1222), numberOf(err), "undone, and it says why")
+		require.Equal(w, sqlbatch.LockWait, time.Since(began))
 		stored := make(chan error, 1)
 		go func() {
 			_, err := w.orders.Send(w.ctx, chanq.Message[int]{Body: 3})
@@ -268,7 +271,7 @@ func TestSendsWaitForAReaderOfTheRangeAndSayWhy(t *testing.T) {
 		}()
 		time.Sleep(2 * time.Second)
 		end()
-		began := time.Now()
+		began = time.Now()
 		require.NoError(w, testdb.Receive(w, stored, "the send"))
 		require.Less(w, time.Since(began), 2*time.Second)
 	})
