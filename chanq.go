@@ -1,4 +1,21 @@
-// Package chanq turns a table in a SQL database into Go channels.
+// Package chanq turns a table in a SQL database into Go channels:
+//
+//	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
+//	check(err)
+//	for n := range 3 {
+//		producer.C() <- chanq.Msg(Order{Number: n})
+//	}
+//	check(producer.Close(ctx)) // nil: all are stored
+//
+//	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+//	check(err)
+//	for lease := range consumer.C() { // until the queue is empty
+//		fmt.Println("order", lease.Body.Number)
+//		check(lease.Ack()) // joins the next batch
+//	}
+//	check(consumer.Shutdown(ctx)) // nil: all acks are stored
+//
+// In your module: go get github.com/chanq/chanq@main.
 //
 // A Producer batches sends into multi-row INSERTs. A Consumer claims batches ahead of its readers and delivers them as leases on a
 // buffered channel. Acks and nacks are batched into periodic statements. chanq is made for SQL Server. The same code runs on
@@ -48,6 +65,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -65,8 +83,8 @@ import (
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
 // goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the call,
-// until the call's context ends. With the context that InTx passes to its function, Send, SendBatch, Cancel, Extend, Flush, Wait and
-// the function Ack return an error immediately instead.
+// until the call's context ends. With the context that InTx passes to its function such calls return an error immediately instead, on
+// every database.
 type Queue[T any] struct{ core *queue }
 
 // Open opens a queue whose tables Migrate created, with the same arguments. It costs two round trips and starts no goroutine. A Queue
@@ -78,10 +96,15 @@ type Queue[T any] struct{ core *queue }
 // Open never changes the schema. The errors ErrNoSchema, ErrNewerSchema and ErrSpec state the remedy. Open also refuses a database
 // that would break the guarantees of chanq: tables from before the first release, an encoding that cannot represent all messages,
 // commits that may be lost (ErrNotDurable; see Config.Durability).
+//
+// Open refuses a T that is an interface with methods, into which JSON can never be decoded.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := openCore(ctx, db, queue, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if t := reflect.TypeFor[T](); core.cfg.Codec == JSON && t.Kind() == reflect.Interface && t.NumMethod() > 0 {
+		return nil, core.failed("open", fmt.Errorf("no JSON can be decoded into a %v: open the queue with a struct, any, or json.RawMessage and Message.Type, or set Config.Codec", t))
 	}
 	return &Queue[T]{core}, nil
 }
@@ -202,6 +225,7 @@ type queue struct {
 	table    *table.Queue
 	signals  notify.Signals
 	recorder history.Recorder
+	identity string // of the queue in its database
 }
 
 // newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors need no further
@@ -219,7 +243,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	within, cancel := context.WithTimeout(ctx, cfg.StatementTimeout)
 	defer cancel()
 	d, err := table.DialectOf(within, db, string(cfg.Dialect))
-	if session.Unconnected(err) {
+	if session.Unconnected(err) && !session.Hopeless(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {

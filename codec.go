@@ -3,7 +3,6 @@ package chanq
 import (
 	"encoding/json"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/chanq/chanq/internal/text"
 )
@@ -27,12 +26,16 @@ type Codec interface {
 }
 
 // JSON is the default Codec: encoding/json. It writes UTF-8. It also reads UTF-16 and byte order marks, which other programs may
-// store. Bytes that are neither UTF-8 nor UTF-16 are an error; encoding/json alone would decode them as U+FFFD.
+// store. Text that is neither is an error, both ways: encoding/json alone would replace it by U+FFFD. For file names and other bytes use
+// a []byte. Encode names the field that is not UTF-8, if no MarshalJSON or MarshalText computes it.
+//
+// The rest is as in encoding/json. A number that is decoded into an any becomes a float64, which changes integers beyond 2^53: use an
+// int64, a json.Number or a json.RawMessage. A time.Time loses its monotonic clock reading. NaN and infinities are errors.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
 
-func (jsonCodec) Encode(body any) ([]byte, error)    { return json.Marshal(body) }
+func (jsonCodec) Encode(body any) ([]byte, error)    { return text.Marshal(body) }
 func (jsonCodec) Decode(data []byte, body any) error { return text.Unmarshal(data, body) }
 
 // meetsCodec reports whether user code encodes bodies of this type.
@@ -103,12 +106,7 @@ func encodeHeaders(h map[string]string) ([]byte, error) {
 	if len(h) > maxHeaders {
 		return nil, fmt.Errorf("%w: %d headers: must be at most %d", ErrTooLarge, len(h), maxHeaders)
 	}
-	for k, v := range h {
-		if !utf8.ValidString(k) || !utf8.ValidString(v) { // JSON would change it
-			return nil, fmt.Errorf("header %q must be UTF-8", k)
-		}
-	}
-	data, err := json.Marshal(h)
+	data, err := text.Marshal(h)
 	if err == nil && len(data) > maxHeaderBytes {
 		return nil, fmt.Errorf("%w: headers are %d bytes: must be at most %d", ErrTooLarge, len(data), maxHeaderBytes)
 	}

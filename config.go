@@ -3,6 +3,7 @@ package chanq
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -67,10 +68,10 @@ type Config struct {
 	// missing, or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default:
 	// HistoryKept.
 	History History
-	// SessionMaxAge is the age at which a connection of this queue's producers and consumers is replaced. SetConnMaxLifetime does not
-	// replace connections that are always in use: after a switch to another server by DNS they would stay with the old one. A
-	// connection that was idle for 1 min is also replaced. No statement and no transaction is interrupted. Connections to SQLite are
-	// not replaced. Default: 30 min. Range: 100 ms to 100 years.
+	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced.
+	// SetConnMaxLifetime does not replace connections that are always in use: after a switch to another server by DNS
+	// they would stay with the old one. A connection that was idle for 1 min is also replaced. No statement and no
+	// transaction is interrupted. Connections to SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
 	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Open, Queue.Send, Cancel and Empty,
 	// and of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls
@@ -167,7 +168,7 @@ type ProducerConfig struct {
 	// 1. Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet, and those that wait for Unsent or Close. At the bound
-	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB.
+	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	BufferBytes int
 }
 
@@ -192,7 +193,7 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 	limit(&v, "ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, sqlbatch.MaxBody)
 	limit(&v, "ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
 	limit(&v, "ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
-	limit(&v, "ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
+	limit(&v, "ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, mostBytes)
 	return c, v.err()
 }
 
@@ -207,7 +208,7 @@ type ConsumerConfig struct {
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the last claim: one claim may exceed it. The first
 	// claim assumes Spec.MaxBody for each body. A body that is larger than PrefetchBytes is claimed alone. Default: 64 MiB. Range:
-	// 1 byte to 1 TiB.
+	// 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process that died are
 	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
@@ -278,7 +279,7 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 		v.wrong("ConsumerConfig.Name is %q: must be UTF-8 without NUL", c.Name)
 	}
 	limit(&v, "ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
-	limit(&v, "ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
+	limit(&v, "ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, mostBytes)
 	limit(&v, "ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
 	limit(&v, "ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
 	limit(&v, "ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
@@ -305,6 +306,9 @@ func (v *validator) wrong(format string, args ...any) {
 }
 
 func (v *validator) err() error { return errors.Join(v.errs...) }
+
+// mostBytes is the greatest value of limits in bytes. An int may have 32 bits.
+const mostBytes = min(1<<40, math.MaxInt)
 
 // limit sets a zero field to its default, or checks its bounds.
 func limit[N int | time.Duration](v *validator, field string, value *N, standard, low, high N) {

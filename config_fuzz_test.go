@@ -50,6 +50,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), "host/1")
 	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201))
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string) {
+		a, b, d, e = int64(int(a)), int64(int(b)), int64(int(d)), int64(int(e)) // where an int has 32 bits
 		hour, ms := int64(time.Hour), int64(time.Millisecond)
 		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)}, StatementTimeout: time.Duration(g)}.withDefaults()
 		requireFields(t, err,

@@ -174,7 +174,7 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 // wraps ErrLeaseLost, ErrSettled, ErrClosed or another error of the settle. If ctx ends before an outcome is known, its OpError is
 // Unknown, and the consumer continues with the ack. If ctx ends while the backlog of settles is full, a lease whose ack was not
 // handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds a transaction must not call it: see Queue.
-// Within InTx on SQLite it returns another error and acks nothing: use AckTx.
+// With the context of InTx it returns another error and acks nothing: use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all, err := leasesOf(leases)
 	if err != nil {

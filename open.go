@@ -21,8 +21,11 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	if err != nil {
 		return nil, err
 	}
-	if err := session.Enough(db); err != nil {
-		return nil, core.failed("open", err)
+	err = session.Within(ctx, core.cfg.StatementTimeout, func(ctx context.Context) error {
+		return session.Enough(ctx, db, core.table.Dialect)
+	})
+	if err != nil {
+		return nil, core.failed("open", core.unanswered(err))
 	}
 	s := session.OpenOnce(db, core.table.Dialect)
 	defer s.Close()
@@ -101,6 +104,7 @@ func (s schema) trust() error {
 		case kind == sqlbatch.ProblemForm:
 			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.names.Queue))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
+		case kind == sqlbatch.ProblemMemory && s.q.db.QueryRow("SELECT 1 FROM sqlite_master").Scan(new(int)) == nil: // the other connection has tables
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))
 		case remedy == "":

@@ -71,6 +71,32 @@ func TestAWrongConfigIsRefusedByItsField(t *testing.T) {
 	require.Equal(t, before, faults.Ops())
 }
 
+func TestATypeIntoWhichNoJSONCanBeDecodedIsRefused(t *testing.T) {
+	_, db, _ := opened(t, chanq.Config{})
+	_, err := chanq.Open[io.Reader](t.Context(), db, "orders", chanq.Config{})
+	requireWords(t, err, "open orders", "no JSON can be decoded into a io.Reader", "json.RawMessage")
+	_, err = chanq.Open[any](t.Context(), db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	_, err = chanq.Open[io.Reader](t.Context(), db, "orders", chanq.Config{Codec: struct{ chanq.Codec }{chanq.JSON}})
+	require.NoError(t, err, "a codec may know the types behind an interface")
+}
+
+func TestADatabaseOfOneConnectionIsRefused(t *testing.T) {
+	for dsn, refused := range map[string]bool{":memory:": true, "": true, "file::memory:?cache=shared": false} {
+		db, err := sql.Open("sqlite", dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		require.NoError(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
+		_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+		if refused {
+			requireWords(t, err, "open orders", "each connection of the *sql.DB has another one", `embedded.Open(":memory:")`)
+			requireWords(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}), "migrate orders", "each connection")
+		} else {
+			require.NoError(t, err, dsn)
+		}
+	}
+}
+
 func TestAWrongQueueNameIsRefused(t *testing.T) {
 	faults, db, _ := opened(t, chanq.Config{})
 	before := faults.Ops()

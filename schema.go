@@ -109,27 +109,37 @@ type schema struct {
 // need a newer chanq, ErrNewerSchema. Like Open it refuses a database that would break the guarantees of chanq, before it changes
 // anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
+	return migrate(ctx, db, queue, cfg, "")
+}
+
+// CheckMigrate returns the error that Migrate would return, and changes nothing: it runs the statements of Migrate, and rolls them back.
+// It costs as much as Migrate, and takes the same locks.
+func CheckMigrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
+	return migrate(ctx, db, queue, cfg, "ROLLBACK")
+}
+
+// migrate runs the statements of Migrate. end is the last one, or "" for COMMIT.
+func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end string) error {
 	q, err := newQueue(ctx, "migrate", db, queue, cfg)
 	if err != nil {
 		return err
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return q.failed("migrate", fmt.Errorf("%w: connect: %w", ErrUnavailable, err))
+		return q.failed("migrate", q.unanswered(fmt.Errorf("connect: %w", err)))
 	}
 	defer conn.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
 	}
-	if err := (schema{q, run}).migrate(); err != nil {
+	if err := (schema{q, run}).migrate(end); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return q.failed("migrate", err)
 	}
 	return nil
 }
 
-// migrate runs the statements of Migrate.
-func (s schema) migrate() error {
+func (s schema) migrate(end string) error {
 	if err := s.trust(); err != nil {
 		return err
 	}
@@ -146,7 +156,7 @@ func (s schema) migrate() error {
 			return err
 		}
 	}
-	if !whole {
+	if !whole && end == "" {
 		if err := s.prepare(); err != nil {
 			return err
 		}
@@ -182,7 +192,7 @@ func (s schema) migrate() error {
 	if err := s.run(record, nil); err != nil {
 		return err
 	}
-	return s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Commit()}, nil)
+	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
 }
 
 // prepare prepares a database that has no table.

@@ -65,8 +65,11 @@ func checkTx(op string, tx Tx) error {
 // messages count as attempted, and the outcome of an ack is determined when its handler returns. Repeat such a transaction with keys
 // that make the repetition harmless: a Message.ID, and a unique key of your rows. A nested call of InTx in fn returns an error.
 //
-// InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s. On SQLite,
-// which has one writer, fn must make no other call of chanq that goes to the database: see Queue.
+// With the context of fn, calls that would not be part of the transaction return an error immediately, on every database: Send,
+// SendBatch, Cancel, Extend, Flush, Wait and the function Ack. To make such a call deliberately, use the context of InTx's caller; on
+// SQLite, which has one writer, it would wait for the transaction: see Queue.
+//
+// InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s.
 func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	switch {
 	case db == nil || fn == nil:
@@ -99,7 +102,7 @@ func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.
 		return &OpError{Op: "commit", Err: context.Cause(ctx)}
 	}
 	commits = true
-	return t.commit()
+	return t.commit(longer)
 }
 
 // inTxKey is the key of an inTx in the context that its fn gets.
@@ -157,10 +160,10 @@ func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 // afterCommit is the remedy for calls without a Tx variant.
 const afterCommit = "call it after InTx has returned"
 
-// outsideTx returns an error if ctx belongs to an open InTx on the database of q, which has one writer: a statement outside of the
-// transaction would wait for it until ctx ends.
+// outsideTx returns an error if ctx belongs to an open InTx on the database of q: the call would not be part of the transaction, and on a
+// database with one writer it would wait for it until ctx ends.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
-	if t := openIn(ctx); t == nil || t.db != q.db || !q.table.Dialect.Traits().OneWriter {
+	if t := openIn(ctx); t == nil || t.db != q.db {
 		return nil
 	}
 	return errors.New("ctx belongs to a transaction of InTx: " + remedy)
@@ -191,8 +194,8 @@ func (t *inTx) acks(l *lease.Lease, held bool) {
 }
 
 // commit commits the transaction.
-func (t *inTx) commit() error {
-	err := t.tx.Commit()
+func (t *inTx) commit(ctx context.Context) error {
+	err := cmp.Or(t.tx.Commit(), ctx.Err()) // an answer that comes later is not safe: see session.execute
 	if err == nil {
 		t.ended(true, true)
 		return nil
@@ -247,8 +250,9 @@ func (t *inTx) ended(committed, maybe bool) {
 // connection of its own. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes. After your own
 // transaction call Wake. There is a Receipt for each message, in order. Without messages SendTx does nothing.
 //
-// It costs one round trip per 500 messages or 4 MiB of bodies, and one more if a DedupKey or an ID set by the caller is already in the
-// queue. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction. All
+// It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey or an ID set by the caller is already in the
+// queue, and one more if tx is not that of an InTx on the *sql.DB of the Queue: SendTx refuses a transaction of another database, where a
+// queue might have the same name. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction. All
 // messages are checked before the first is sent: an invalid one leaves the transaction unchanged. After another error roll back. SendTx
 // is safe for concurrent use with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
@@ -260,18 +264,34 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
+	t := core.inTx(ctx, tx)
+	if t == nil || t.db != core.db {
+		if err := core.isIn(ctx, tx); err != nil {
+			return nil, core.failTx("send", err)
+		}
+	}
 	began, inserts := time.Now(), send.InsertsOf(core.table.InTx(tx))
 	stored := make([]send.Receipt, len(rows))
 	if err := inserts.StoreAll(ctx, rows, stored, keyed, core.mostRows(), defaultBatchBytes); err != nil {
 		return nil, core.failTx("send", err)
 	}
 	duplicates := addDuplicates(receipts, stored)
-	if t := core.inTx(ctx, tx); t != nil {
+	if t != nil {
 		t.stores(core, rows, duplicates)
 	} else {
 		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // only the caller learns whether it is committed
 	}
 	return receipts, nil
+}
+
+// isIn returns an error if tx is a transaction of another database than that of the queue.
+func (q *queue) isIn(ctx context.Context, tx Tx) error {
+	var found table.Stored
+	err := session.RunTx(ctx, tx, q.table.SQL.InTx().Version(), found.Scan)
+	if err == nil && found.Identity != q.identity {
+		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which this Queue was opened")}
+	}
+	return err
 }
 
 // AckTx acks the message in the caller's transaction: it leaves the queue if and when the transaction commits. It costs one round trip;

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/chanq/chanq/bench/internal/measure"
@@ -51,14 +53,14 @@ func ofAxis(results []measure.Result, axis string, size int) (of []measure.Resul
 
 func byKeys(results []measure.Result) []measure.Grouped[int] {
 	kinds := measure.Group(results, func(r measure.Result) int { return r.Keys })
-	slices.SortFunc(kinds, func(a, b measure.Grouped[int]) int { return weight(a.Key) - weight(b.Key) })
+	slices.SortFunc(kinds, func(a, b measure.Grouped[int]) int { return cmp.Compare(weight(a.Key), weight(b.Key)) })
 	return kinds
 }
 
 // weight orders the plain queue first, and then the queue with the most keys.
 func weight(keys int) int {
 	if keys == 0 {
-		return -1 << 40
+		return math.MinInt
 	}
 	return -keys
 }

@@ -97,6 +97,11 @@ func (l list) check(op string) error {
 			wrong("Shard.Name is %q for two shards: must be unique", name)
 		}
 		names[name] = true
+		for j, other := range l.shards[:i] {
+			if s.DB != nil && s.DB == other.DB && s.Schema == other.Schema {
+				wrong("Shard %q has the DB and the Schema of shard %q: must be another database, or another schema", name, other.name(j))
+			}
+		}
 	}
 	if l.cfg.Schema != "" {
 		wrong("Config.Schema is %q: must be empty; set Shard.Schema of each shard", l.cfg.Schema)
@@ -126,9 +131,9 @@ func (l list) stored(ctx context.Context, i int) (chanq.Config, error) {
 // processes may call Migrate at the same time, and again after a call that failed. The number of shards and their order are
 // permanent. To change them, migrate a queue of another name and drain the old one.
 //
-// Migrate checks all shards before it changes the first. If a shard does not answer, has a queue of another kind, or belongs to
-// another list (chanq.ErrShards), nothing is changed. After an error that the check does not find, for example a missing permission,
-// the previous shards stay migrated. Config.Schema and Config.Shard must be unset.
+// Migrate checks all shards before it changes the first, by chanq.CheckMigrate: if one does not answer, has a queue of another kind,
+// belongs to another list (chanq.ErrShards), is not durable, or lacks a permission, nothing is changed. Config.Schema and Config.Shard
+// must be unset.
 func Migrate(ctx context.Context, shards []Shard, queue string, cfg chanq.Config) error {
 	l := list{shards, queue, cfg}
 	if err := l.check("migrate"); err != nil {
@@ -171,21 +176,23 @@ func (l list) migratable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	set := chanq.NewID() // the set of a new list; Migrate determines another one
+	if found[0] != nil {
+		set = found[0].Shard.Set
+	}
 	for i, stored := range found {
-		switch {
-		case stored == nil:
-			continue
-		case found[0] == nil:
+		if stored != nil && found[0] == nil {
 			err := fmt.Errorf("%w: the database has %v, and shard %s has no tables: give all shards that were migrated, in their order", chanq.ErrShards, stored.Shard, l.shards[0].name(0))
 			return &chanq.OpError{Op: "migrate", Queue: l.config(i, chanq.ID{}).Label, Err: err}
 		}
-		cfg := l.config(i, found[0].Shard.Set)
-		cfg.Spec = chanq.Spec{Kind: cfg.Kind, Slots: cfg.Slots} // Migrate changes the other fields
-		if _, err := chanq.Open[[]byte](ctx, l.shards[i].DB, l.queue, cfg); err != nil {
-			return err
-		}
 	}
-	return nil
+	return each(len(l.shards), func(i int) error {
+		err := chanq.CheckMigrate(ctx, l.shards[i].DB, l.queue, l.config(i, set))
+		if found[i] == nil && errors.Is(err, chanq.ErrShards) { // another process has migrated it since
+			return nil
+		}
+		return err
+	})
 }
 
 // Queue is a queue over several databases. It is safe for concurrent use, and holds no connection and no goroutine.

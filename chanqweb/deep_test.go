@@ -91,7 +91,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				{"/q/mail/messages?state=scheduled", 1, 450},
 				{"/q/mail/messages?state=dead", 1, 60},
 				{"/q/mail/messages?state=done", 1, 50},
-				{"/q/mail/messages?state=ready&from=ready.0." + strconv.Itoa(1_700_000_000_000+n/2) + ".00000000-0000-7000-8000-000000000000", 1, 400},
+				{"/q/mail/messages?state=ready&from=ready.0." + strconv.FormatInt(1_700_000_000_000+int64(n)/2, 10) + ".00000000-0000-7000-8000-000000000000", 1, 400},
 				{"/q/mail/failures", 2, 1_350}, // of which 770 only before a vacuum
 				{"/q/mail/consumers", 2, 9_000},
 				{"/q/line/", 3, 17_000},
@@ -119,7 +119,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 						assert.LessOrEqual(t, read, page.blocks, page.path)
 					}
 				case testdb.SQLite.Name:
-					fmt.Fprintf(&plans, "%s\n", strings.ReplaceAll(page.path, strconv.Itoa(1_700_000_000_000+n/2), "MIDDLE"))
+					fmt.Fprintf(&plans, "%s\n", strings.ReplaceAll(page.path, strconv.FormatInt(1_700_000_000_000+int64(n)/2, 10), "MIDDLE"))
 					for _, line := range shop.plans(sent) {
 						fmt.Fprintf(&plans, "  %s\n", line)
 					}

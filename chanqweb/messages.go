@@ -163,7 +163,7 @@ func bodyAs(body []byte, wanted string) (as string, forms []string, text string,
 	switch as {
 	case "json":
 		var b bytes.Buffer
-		if json.Indent(&b, body, "", "  ") == nil {
+		if indentedSize(body) <= indentedShown && json.Indent(&b, body, "", "  ") == nil {
 			return as, forms, printable(b.String()), cut
 		}
 		return as, forms, printable(string(body)), cut
@@ -174,6 +174,35 @@ func bodyAs(body []byte, wanted string) (as string, forms []string, text string,
 		shown, cut = shown[:most], true
 	}
 	return as, forms, hex.Dump(shown), cut
+}
+
+// indentedShown is the most bytes of indented JSON on a page. A body that would be longer is shown as it is: 10,000 nested brackets have
+// more than 100 MB of indentation.
+const indentedShown = 2 * bodyShown
+
+// indentedSize returns at least how long JSON is with an indentation of two spaces.
+func indentedSize(body []byte) int {
+	size, depth, quoted := len(body), 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			size += 1 + 2*depth
+		case c == '}' || c == ']':
+			depth--
+			size += 1 + 2*depth
+		case c == ',':
+			size += 1 + 2*depth
+		case c == ':':
+			size++
+		}
+	}
+	return size
 }
 
 // cutRune removes an incomplete character at the end of a body that was cut.

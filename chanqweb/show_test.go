@@ -1,7 +1,10 @@
 package chanqweb
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"html/template"
 	"math"
 	"regexp"
 	"strings"
@@ -152,4 +155,37 @@ func TestACountThatHasEndedHasAPlus(t *testing.T) {
 	require.Equal(t, "9\u2009999", depth.Lines[2].Last)
 	require.Equal(t, "10\u2009000+", depth.Rows[0][1])
 	require.Equal(t, "10\u2009000", depth.Top)
+}
+
+// Whatever a body is, its text is bounded: HTML escapes make it at most five times as long.
+func TestTheTextOfABodyIsBoundedByItsLength(t *testing.T) {
+	deep := func(open, end string, n int) string { return strings.Repeat(open, n) + strings.Repeat(end, n) }
+	for name, body := range map[string]string{
+		"nested lists":        deep("[", "]", 9_000),
+		"nested objects":      strings.Repeat(`{"a":`, 9_000) + "1" + strings.Repeat("}", 9_000),
+		"a list in the depth": strings.Repeat("[", 1_000) + "1" + strings.Repeat(",1", 20_000) + strings.Repeat("]", 1_000),
+		"too deep for JSON":   deep("[", "]", 30_000),
+		"a long list":         "[1" + strings.Repeat(",1", 30_000) + "]",
+		"a long line":         `"` + strings.Repeat("x", bodyShown-2) + `"`,
+		"hidden characters":   strings.Repeat("\x00", bodyShown),
+		"bytes":               strings.Repeat("\xff", 4*bodyShown),
+	} {
+		for _, wanted := range []string{"", "json", "text", "hex"} {
+			_, _, text, _ := bodyAs([]byte(body), wanted)
+			require.LessOrEqual(t, len(text), 6*bodyShown, "%s as %s", name, wanted)
+			require.LessOrEqual(t, len(template.HTMLEscapeString(text)), 1<<20, "%s as %s", name, wanted)
+		}
+	}
+	_, _, text, cut := bodyAs([]byte(deep("[", "]", 9_000)), "")
+	require.Equal(t, deep("[", "]", 9_000), text, "it is shown as it is")
+	require.False(t, cut)
+}
+
+func TestTheSizeOfIndentedJSONIsKnownBefore(t *testing.T) {
+	for _, body := range []string{`{}`, `[1,2,[3,{"a":"]\\\"[[","b":[]}]]`, `"[[["`, `{"a":{"b":{"c":[1,2,3]}}}`, `  [ 1 , 2 ]`} {
+		var b bytes.Buffer
+		require.NoError(t, json.Indent(&b, []byte(body), "", "  "))
+		require.GreaterOrEqual(t, indentedSize([]byte(body)), b.Len(), body)
+		require.LessOrEqual(t, indentedSize([]byte(body)), b.Len()+16, body)
+	}
 }

@@ -193,8 +193,8 @@ type Queue interface {
 	// settles wait for LockWait, the statements after them do too.
 	InOwnTx() Queue
 	// SkipLocked builds settles and extensions that leave out rows that other transactions have locked. Without it, and outside of a caller's
-	// transaction, they either do the same, or wait for up to LockWait and fail with class RolledBack, whichever costs the database less if
-	// nothing is locked. A row that a settle does not return is gone, belongs to another consumer, or is locked: see Look.
+	// transaction, they leave out some of them or none, and wait for the others for up to LockWait and fail with class RolledBack, whichever
+	// costs the database less if nothing is locked. A row that a settle does not return is gone, belongs to another consumer, or is locked: see Look.
 	SkipLocked() Queue
 
 	// Enqueue stores all rows. If an id or key already exists, it stores none and fails with class Duplicate. No result.
@@ -255,7 +255,8 @@ type Queue interface {
 
 	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; holds (1 or 0), max_keys,
 	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; shard, shards (0: not sharded), shard_set (32 hexadecimal digits);
-	// paused_at, paused_by, pause_reason (NULL each if it is not paused). It returns no row if the queue was never migrated.
+	// paused_at, paused_by, pause_reason (NULL each if it is not paused); identity, which differs from that of a queue with this name in
+	// another database. It returns no row if the queue was never migrated.
 	Version() Statement
 	// Problems returns a row for each reason why this database is unsafe for the queue: one of the Problem kinds, and what was found. It works
 	// without the queue's tables.

@@ -50,7 +50,7 @@ type ReadParams struct {
 	Rows               int      // at most Traits.ClaimRows
 	Behind             int      // at most MostWalked
 	Old                int64    // rows up to this number are returned without contents
-	Keys               []string // rows with one of these order keys are returned without contents; at most MostKeys
+	Keys               []string // rows above Cursor with one of these order keys are left out: see MostWalked; at most MostKeys
 	Inline             int      // rows with a larger body are returned without contents
 }
 
@@ -65,7 +65,8 @@ type RefillParams struct {
 	Inline     int      // rows with a larger body are returned without contents
 }
 
-// MostWalked is the most rows that a refill walks, and the most up to the cursor that a read returns.
+// MostWalked is the most rows that a refill walks, and the most up to the cursor that a read returns. Above the cursor, a read that leaves
+// out keys walks as many: the last one is returned whatever its key (on SQL Server due_at of the last row names it), and the read ends there.
 const MostWalked = 20_000
 
 // MostKeys is the most keys of a read and of a refill.

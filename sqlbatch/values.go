@@ -58,7 +58,7 @@ var DefaultPolicy = Policy{MaxAttempts: 20, MaxBody: 1 << 20}
 const MaxPauseText = 400
 
 // LastTime is the latest time in a table, in Unix milliseconds: the end of the year 9999.
-const LastTime = 253402300799999
+const LastTime int64 = 253402300799999
 
 // MaxDelay is the longest delay, lease or retention that every dialect can add to a time.
 const MaxDelay = 100 * 365 * 24 * time.Hour
@@ -82,8 +82,8 @@ const FenceBits = 20
 // claim starts again from the clock, where no claim has given this message a fence before. Otherwise it would fail, and
 // with it all later claims.
 const (
-	LastFence = 9_000_000_000_000_000_000
-	HighFence = LastFence - 1<<40
+	LastFence int64 = 9_000_000_000_000_000_000
+	HighFence       = LastFence - 1<<40
 )
 
 // LastAttempt is the most attempts that the tables accept, and LastLapse the most lapses: a claim counts no further. Each
@@ -189,6 +189,9 @@ type ClaimParams struct {
 	// Inline is the size of the largest body that the claim returns. Messages with larger bodies are leased with a NULL
 	// body: read it with Contents. If Inline is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int
+	// PastReaders: the claim also skips rows that readers have locked. It is for the claim after one that failed because of such a lock,
+	// on SQL Server; elsewhere readers lock no row, or a claim always skips those that they have locked.
+	PastReaders bool
 }
 
 // SuspectLapses is how many expired leases in a row make a message a suspect, which Claim leaves out. An expired lease
@@ -286,6 +289,9 @@ const (
 	ProblemForm       = "form"       // tables from before the first release
 	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit might be lost after it was confirmed
+	ProblemMemory     = "memory"     // the database has no file: unless another connection has these tables as well, each connection has its own
+	ProblemHidden     = "hidden"     // the database hides rows from this role, so that the queue looks empty
+	ProblemTable      = "table"      // an object with the name of a table is no table
 	ProblemNode       = "node"       // programs that connect both here and to other nodes would break the order of a queue
 )
 

@@ -4,11 +4,13 @@
 //
 // It prints what go test prints without -v (the packages, and the output of failed tests), then a
 // table: for each package of the tier NAME the tests and subtests that passed, were skipped and
-// failed. Its exit status is that of go test.
+// failed, how many seconds it ran and how many of a processor it used, its child processes' included; and the slowest tests,
+// whose seconds are shared with the tests that run at the same time. Its exit status is that of go test.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +18,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -24,12 +28,28 @@ import (
 // event is a line of go test -json.
 type event struct {
 	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
 }
 
-// tally counts a package's tests by result: pass, skip, fail.
-type tally map[string]int
+// tally has a package's tests by result (pass, skip, fail), and its seconds.
+type tally struct {
+	results      map[string]int
+	elapsed, cpu float64
+}
+
+// slow is a test without subtests.
+type slow struct {
+	name    string
+	elapsed float64
+}
+
+// slowest is how many of them are printed.
+const slowest = 25
 
 func main() {
+	if len(os.Args) > 3 && os.Args[1] == "exec" {
+		os.Exit(measure(os.Args[2], os.Args[3:]))
+	}
 	if len(os.Args) < 2 {
 		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/tier NAME GO-TEST-ARGUMENTS…")
 		os.Exit(2)
@@ -44,8 +64,40 @@ func main() {
 	}
 }
 
+// measure runs a test binary, and adds a line to a file: the binary's directory and the seconds of a processor.
+func measure(file string, binary []string) int {
+	cmd := exec.Command(binary[0], binary[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	dir, _ := os.Getwd()
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		_, err = fmt.Fprintf(f, "%s\t%f\n", dir, cpu.Seconds())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
 func run(tier string, args []string) error {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	measured, err := os.CreateTemp("", "tier")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(measured.Name())
+	defer measured.Close()
+	cmd := exec.Command("go", append([]string{"test", "-json", "-exec", self + " exec " + measured.Name()}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -54,11 +106,12 @@ func run(tier string, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	packages, panics, err := report(out, os.Stdout)
+	packages, tests, panics, err := report(out, os.Stdout)
 	if waited := cmd.Wait(); waited != nil {
 		err = waited
 	}
-	if printed := print(os.Stdout, tier, packages); printed != nil {
+	addCPU(packages, measured)
+	if printed := print(os.Stdout, tier, packages, tests); printed != nil {
 		return errors.Join(err, printed)
 	}
 	// Repeated at the end, because thousands of lines may precede.
@@ -70,16 +123,16 @@ func run(tier string, args []string) error {
 
 // report copies the relevant output, counts tests, and returns the messages of panics without their
 // stacks.
-func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map[string]string, err error) {
-	packages, panics = map[string]tally{}, map[string]string{}
+func report(from io.Reader, to io.Writer) (packages map[string]*tally, tests []slow, panics map[string]string, err error) {
+	packages, panics = map[string]*tally{}, map[string]string{}
 	written, panicking := map[string]*strings.Builder{}, map[string]bool{}
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return packages, panics, nil
+			return packages, tests, panics, nil
 		} else if err != nil {
-			return packages, panics, err
+			return packages, tests, panics, err
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil { // not a line of go test
@@ -91,6 +144,12 @@ func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map
 			if panicking[e.Package] = on; on {
 				panics[e.Package] += e.Output
 			}
+		}
+		if packages[e.Package] == nil && (e.Action == "run" || e.Action == "pass" || e.Action == "fail") {
+			packages[e.Package] = &tally{results: map[string]int{}}
+		}
+		if e.Test == "" && packages[e.Package] != nil {
+			packages[e.Package].elapsed += e.Elapsed
 		}
 		key := e.Package + " " + e.Test
 		switch {
@@ -112,10 +171,12 @@ func report(from io.Reader, to io.Writer) (packages map[string]tally, panics map
 				}
 			}
 		case e.Test != "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
-			if packages[e.Package] == nil {
-				packages[e.Package] = tally{}
+			packages[e.Package].results[e.Action]++
+			// A test with subtests comes directly after the last of them.
+			name := short(e.Package) + " " + e.Test
+			if n := len(tests); n == 0 || !strings.HasPrefix(tests[n-1].name, name+"/") {
+				tests = append(tests, slow{name, e.Elapsed})
 			}
-			packages[e.Package][e.Action]++
 			if written[key] != nil {
 				text := written[key].String()
 				if e.Action == "pass" || e.Action == "skip" && !strings.Contains(text, "NOT TESTED") {
@@ -141,17 +202,57 @@ func behindVerdict(text string) string {
 	return ""
 }
 
-func print(to io.Writer, tier string, packages map[string]tally) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "\ntier %s\tpassed\tskipped\tfailed\t\n", tier)
-	sum := tally{}
-	for _, name := range slices.Sorted(maps.Keys(packages)) {
-		t := packages[name]
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t\n", strings.TrimPrefix(name, "github.com/chanq/chanq/"), t["pass"], t["skip"], t["fail"])
-		for action, n := range t {
-			sum[action] += n
+// addCPU adds what measure has written.
+func addCPU(packages map[string]*tally, measured io.Reader) {
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return
+	}
+	lines := bufio.NewScanner(measured)
+	for lines.Scan() {
+		dir, seconds, _ := strings.Cut(lines.Text(), "\t")
+		cpu, _ := strconv.ParseFloat(seconds, 64)
+		if t := packages[path.Join(module, strings.TrimPrefix(dir, strings.TrimSpace(string(root))))]; t != nil {
+			t.cpu += cpu
 		}
 	}
-	fmt.Fprintf(w, "all\t%d\t%d\t%d\t\n", sum["pass"], sum["skip"], sum["fail"])
-	return w.Flush()
+}
+
+const module = "github.com/chanq/chanq"
+
+func short(name string) string { return strings.TrimPrefix(name, module+"/") }
+
+func print(to io.Writer, tier string, packages map[string]*tally, tests []slow) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\ntier %s\tpassed\tskipped\tfailed\tseconds\tof a processor\t\n", tier)
+	sum := &tally{results: map[string]int{}}
+	line := func(name string, t *tally) {
+		r := t.results
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.1f\t%.1f\t\n", name, r["pass"], r["skip"], r["fail"], t.elapsed, t.cpu)
+	}
+	byTime := func(a, b string) int {
+		return cmp.Compare(packages[b].cpu+packages[b].elapsed, packages[a].cpu+packages[a].elapsed)
+	}
+	for _, name := range slices.SortedStableFunc(maps.Keys(packages), byTime) {
+		t := packages[name]
+		if len(t.results) == 0 {
+			continue // no tests
+		}
+		line(short(name), t)
+		for action, n := range t.results {
+			sum.results[action] += n
+		}
+		sum.elapsed += t.elapsed
+		sum.cpu += t.cpu
+	}
+	line("all", sum)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	slices.SortStableFunc(tests, func(a, b slow) int { return cmp.Compare(b.elapsed, a.elapsed) })
+	fmt.Fprintln(to, "\nseconds of the slowest tests")
+	for _, test := range tests[:min(slowest, len(tests))] {
+		fmt.Fprintf(to, "%7.1f  %s\n", test.elapsed, test.name)
+	}
+	return nil
 }

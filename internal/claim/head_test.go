@@ -200,9 +200,9 @@ func TestTheClaimThatARescanSendsBackIsPartOfItsPrice(t *testing.T) {
 
 func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
 	f := newHead(second)
-	require.EqualValues(t, math.MaxInt64, f.wait(0))
+	require.EqualValues(t, int64(math.MaxInt64), f.wait(0))
 	f.begin(0)
-	require.EqualValues(t, math.MaxInt64, f.wait(0), "its result ends the pause")
+	require.EqualValues(t, int64(math.MaxInt64), f.wait(0), "its result ends the pause")
 	f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Due: 5 * second}})
 	require.Equal(t, 3*second, f.wait(2*second))
 	require.Zero(t, f.wait(6*second))
@@ -211,7 +211,7 @@ func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
 	require.Equal(t, second, f.wait(6*second), "no sooner than the next rescan may begin")
 	f.begin(7 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 7 * second})
-	require.EqualValues(t, math.MaxInt64, f.wait(7*second))
+	require.EqualValues(t, int64(math.MaxInt64), f.wait(7*second))
 	f.cost = cost{last: second}
 	f.begin(8 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 8 * second, took: second / 10})

@@ -192,6 +192,8 @@ func (r *Ordered) Finish(ctx context.Context) {
 	for !r.slots.Empty() && ctx.Err() == nil {
 		did, failure := r.step(order.Budget{Items: min(r.cfg.Traits.AckItems, r.cfg.Traits.NackItems)})
 		switch {
+		case failure != nil && table.IsPermanent(failure.Class):
+			return // the slots expire
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))
 		case !did.Statement:

@@ -224,6 +224,9 @@ func bit(b bool) int {
 	return 0
 }
 
+// simWalked is how many rows of spilled keys a read leaves out at most, plus 1.
+const simWalked = 3
+
 // scan is the snapshot of a read or a refill.
 func (s *sim) scan(st *simTask) {
 	t, a := st.task, st.answer
@@ -235,16 +238,24 @@ func (s *sim) scan(st *simTask) {
 		}
 	}
 	slices.SortFunc(all, func(x, y *simRow) int { return int(x.seq - y.seq) })
-	ahead, behind := 0, 0
+	if s.oneWriter {
+		s.sample(st) // of the same snapshot
+	}
+	ahead, behind, walked := 0, 0, 0
 	for _, r := range all {
 		switch {
 		case t.Kind == Read && r.seq <= t.Cursor:
 			if behind++; behind <= t.Behind {
 				a.Rows = append(a.Rows, s.row(r, st.consumer, false))
 			}
+		case t.Kind == Read && ahead < t.Rows && slices.Contains(t.Keys, r.keyed()):
+			if walked++; walked == simWalked { // the read ends here
+				a.Rows = append(a.Rows, s.row(r, st.consumer, false))
+				ahead = t.Rows
+			}
 		case ahead < t.Rows:
 			ahead++
-			a.Rows = append(a.Rows, s.row(r, st.consumer, r.seq > t.Old && (t.Kind == Refill || !slices.Contains(t.Keys, r.keyed()))))
+			a.Rows = append(a.Rows, s.row(r, st.consumer, r.seq > t.Old))
 			if t.Kind == Refill && ahead == t.Rows && s.fault != cutRefillWhole {
 				a.Upto = r.seq
 			}

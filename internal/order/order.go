@@ -201,8 +201,9 @@ type Kind uint8
 // The kinds of tasks.
 const (
 	// Read returns rows of Slots, by number: at most Behind rows in (From, min(Cursor, Upto)], without contents, and at most Rows
-	// rows in (Cursor, Upto], without contents up to Old and for keys in Keys. Read, Refill and Fetch leave out the
-	// contents of a message with two expired leases that this consumer has not marked.
+	// rows in (Cursor, Upto], without contents up to Old. There it leaves out the keys in Keys. If the last row is one of them
+	// nevertheless, the read has ended at it. Read, Refill and Fetch leave out the contents of a message with two expired leases
+	// that this consumer has not marked.
 	Read Kind = iota
 	// Refill returns at most Rows rows in (From, Upto] of the keys in Keys, without contents up to Old.
 	Refill

@@ -115,6 +115,9 @@ func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 			behind, walked = behind+1, seq
 		}
 	}
+	if i := len(a.Rows) - 1; ahead > 0 && slices.Contains(t.Keys, a.Rows[i].Key) { // the last row that was walked
+		end = min(end, last)
+	}
 	cut := ahead >= t.Rows
 	if t.Rows > 0 {
 		w.more = cut || end < None
@@ -129,8 +132,8 @@ func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 	if behind >= t.Behind {
 		end = walked
 	}
-	if w.mem.cfg.OneWriter {
-		ready = w.cursor
+	if w.mem.cfg.OneWriter { // the number and the rows are of one snapshot
+		ready = max(w.cursor, a.Drawn)
 	}
 	if t.From <= w.safe { // all numbers up to end are known
 		w.safe = max(w.safe, min(ready, end))

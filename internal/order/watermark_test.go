@@ -67,12 +67,12 @@ func TestTheEndOfAStragglerIsReportedWithItsBound(t *testing.T) {
 		require.False(t, forgotten)
 		return from
 	}
-	require.EqualValues(t, None, sample(0, 5, false))
-	require.EqualValues(t, None, sample(1, 7, false, "slow"))
+	require.EqualValues(t, int64(None), sample(0, 5, false))
+	require.EqualValues(t, int64(None), sample(1, 7, false, "slow"))
 	require.Equal(t, int64(5), w.Ready, "numbers from 6 on might be those of the sender")
-	require.EqualValues(t, None, sample(2+stragglesAfter, 9, false, "slow"))
+	require.EqualValues(t, int64(None), sample(2+stragglesAfter, 9, false, "slow"))
 	require.Equal(t, int64(9), w.Ready, "it straggles")
-	require.EqualValues(t, None, sample(3+stragglesAfter, 9, true), "it might be open under another name")
+	require.EqualValues(t, int64(None), sample(3+stragglesAfter, 9, true), "it might be open under another name")
 	require.Equal(t, int64(5), sample(4+stragglesAfter, 9, false))
 }
 

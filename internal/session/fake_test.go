@@ -32,6 +32,7 @@ type database struct {
 	forgotten int     // connections up to this one do not answer
 	undone    []error // per rollback, the error of its transaction's context
 	connect   func(context.Context) error
+	left      func()                                 // called when a connection is closed, unless it is nil
 	texts     map[string]func(context.Context) error // what a statement does
 	ends      []func()                               // of statements that hang
 }
@@ -88,7 +89,16 @@ type connection struct {
 
 func (c *connection) Prepare(text string) (driver.Stmt, error) { return &prepared{c, text}, nil }
 func (c *connection) Begin() (driver.Tx, error)                { return c, nil }
-func (c *connection) Commit() error                            { return nil }
+
+func (c *connection) Commit() error {
+	c.w.mu.Lock()
+	do := c.w.texts["commit"]
+	c.w.mu.Unlock()
+	if do == nil {
+		return nil
+	}
+	return do(c.tx)
+}
 
 func (c *connection) Rollback() error {
 	c.w.mu.Lock()
@@ -106,6 +116,9 @@ func (c *connection) Close() error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	c.w.open--
+	if c.w.left != nil {
+		c.w.left()
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -17,8 +18,10 @@ type session struct {
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil unless Traits.Prepare
 	young    float64              // 0…1: sessions that were created together are not renewed together
+	done     func()               // ends the turn of its statement
 	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
 	fallen   bool                 // the driver has panicked: the *sql.Conn might be locked permanently
+	read     bool                 // rows of the statement were passed to its caller: it cannot be run again
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
@@ -116,7 +119,8 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 	return true
 }
 
-// execute runs a statement, by stmt if it is prepared.
+// execute runs a statement, by stmt if it is prepared. An answer after the end of ctx counts for nothing: the driver might have
+// cancelled the wait of PostgreSQL's commit for the synchronous standby, and what it stored would then be lost with the primary.
 func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	var err error
 	if scan == nil {
@@ -125,7 +129,7 @@ func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.State
 		} else {
 			_, err = s.conn.ExecContext(ctx, st.Text, st.Args...)
 		}
-		return err
+		return cmp.Or(err, ctx.Err())
 	}
 	var rows *sql.Rows
 	if stmt != nil {
@@ -136,7 +140,8 @@ func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.State
 	if err != nil {
 		return err
 	}
-	return drain(rows, scan)
+	s.read = true
+	return cmp.Or(drain(rows, scan), ctx.Err())
 }
 
 func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
@@ -173,6 +178,27 @@ func (s *session) close() {
 	} else {
 		_ = s.conn.Close()
 	}
+}
+
+// renew replaces the connection by one that nothing has used before: it closes the idle ones of the *sql.DB, which might be affected too.
+func (s *session) renew(ctx context.Context, p *Pool) error {
+	s.broken = true
+	if !p.traits.OneWriter { // whose database might be in memory, and lasts as long as its last connection
+		s.close()
+	}
+	for n := p.db.Stats().Idle; n > 0; n-- {
+		conn, err := connect(ctx, p.db, false)
+		if err != nil {
+			return err
+		}
+		discard(conn)
+	}
+	conn, err := connect(ctx, p.db, true)
+	if err == nil {
+		s.close()
+		*s = *newSession(conn, s.dialect)
+	}
+	return err
 }
 
 // wreck closes the driver's connection below a *sql.Conn that a panic might have left locked.

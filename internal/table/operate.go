@@ -42,6 +42,8 @@ type Stored struct {
 
 	PausedAt              sql.NullInt64
 	PausedBy, PauseReason sql.NullString
+
+	Identity string // of this queue in this database
 }
 
 // Scan reads the row of a Version statement.
@@ -51,7 +53,7 @@ func (s *Stored) Scan(rows *sql.Rows) error {
 	p := &s.Policy
 	err := rows.Scan(&s.Version, &s.MinVersion, &s.Features, &s.Paused, &kind, &s.Slots,
 		&p.Holds, &p.MaxKeys, &p.MaxAttempts, &p.MaxBody, &retain, &retainDead, &s.ShardIndex, &s.ShardCount, &s.ShardSet,
-		&s.PausedAt, &s.PausedBy, &s.PauseReason)
+		&s.PausedAt, &s.PausedBy, &s.PauseReason, &s.Identity)
 	p.Retain, p.RetainDead = time.Duration(retain)*time.Millisecond, time.Duration(retainDead)*time.Millisecond
 	return err
 }

@@ -1,5 +1,5 @@
-// Package text reads JSON in the encodings in which other programs might store it: UTF-8, UTF-16 as made by CONVERT(varbinary(max), N'…')
-// of SQL Server, and both with a byte order mark. It has no goroutine and no lock.
+// Package text writes JSON in UTF-8, and reads it in the encodings in which other programs might store it: UTF-8, UTF-16 as made by
+// CONVERT(varbinary(max), N'…') of SQL Server, and both with a byte order mark. It has no goroutine and no lock.
 package text
 
 import (

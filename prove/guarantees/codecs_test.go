@@ -22,6 +22,7 @@ var codecs = []test{
 	{"AnEncoderThatPanicsCostsItsMessageAlone", encodersMisbehave},
 	{"AnEncoderThatBlocksEndsNoClose", encodersBlock},
 	{"AnOutputWhoseEncoderPanicsDeadLettersItsInput", pipeEncodersPanic},
+	{"TextThatJSONWouldChangeIsRefused", textIsKept},
 }
 
 // note is a body for tests of codecs.
@@ -200,4 +201,45 @@ func pipeEncodersPanic(w *world) {
 		require.Contains(w, e.LastError, "output 1: Message.Body", "the error names the invalid field")
 	}
 	require.Equal(w, []note{{"fine"}, {"last"}}, testdb.Bodies(testdb.Leases(testdb.Lease(w, to, 2, time.Minute))))
+}
+
+// textIsKept sends a file's name in Latin-1 in every way.
+func textIsKept(w *world) {
+	q, from := testdb.QueueOf[note](w, "output", chanq.Config{}), w.Queue("work", chanq.Config{})
+	const name, says = "resum\xe9.pdf", "Message.Body: guarantees.note.Text is not UTF-8"
+	_, err := q.Send(w.Soon(), notes("first", name)...)
+	require.ErrorContains(w, err, says)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	_, err = q.SendTx(w.Soon(), tx, notes(name)...)
+	require.ErrorContains(w, err, says)
+	require.NoError(w, tx.Commit())
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	_, err = p.Send(w.Soon(), notes(name)[0])
+	require.ErrorContains(w, err, says)
+	p.C() <- notes(name)[0]
+	require.ErrorContains(w, p.Flush(w.Soon()), says)
+	require.Equal(w, name, p.Unsent()[0].Message.Body.Text, "the caller gets it back as it was")
+	_, err = q.Send(w.Soon(), chanq.Message[note]{Headers: map[string]string{"name": name}})
+	require.ErrorContains(w, err, "Message.Headers: map[string]string[name] is not UTF-8")
+
+	id := testdb.Send(w, from, testdb.Texts(name)...)[0] // a string is stored as it is
+	c := testdb.Start(w, from, chanq.ConsumerConfig{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- chanq.Pipe(c, q, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[note], error) {
+			return notes(l.Body), nil
+		})
+	}()
+	w.Eventually("the output is refused", func() bool { return settled(c) == 1 })
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-ended)
+	e := testdb.Get(w, from, id)
+	require.Equal(w, chanq.CauseOutput, e.Cause)
+	require.Contains(w, e.LastError, says)
+	require.Zero(w, testdb.Stats(w, q).Ready, "nothing was stored")
+
+	kept := []string{"\ufffd", `\ufffd`, "nul\x00"}
+	testdb.Send(w, q, notes(kept...)...)
+	require.Equal(w, notes(kept...)[2].Body, testdb.Leases(testdb.Lease(w, q, 3, time.Minute))[2].Body)
 }

@@ -35,7 +35,10 @@ func run(t *testing.T, e testdb.Engine) {
 				if e.Name == testdb.Emulator.Name && clientSide[c.name] {
 					testdb.Long(t)
 				}
-				if !e.Bubble && (over20s[c.name] || isVariant(c.name)) {
+				if e.Name == testdb.EmulatorVersions.Name && clientSide[c.name] {
+					testdb.Soak(t)
+				}
+				if !e.Bubble && (over20s[c.name] || isVariant(c.name) || e.Name == testdb.SQLite.Name && clientSide[c.name]) {
 					testdb.Soak(t)
 				}
 				testdb.Run(t, e, func(w *testdb.World) { c.run(&world{w}) })
@@ -104,7 +107,8 @@ var over20s = map[string]bool{
 	"WhileAQueueIsPausedNoSuspectIsMarked":                       true,
 }
 
-// clientSide are tests that do not depend on SQL statements and take long on the emulator. In the default tier they run on SQLite only.
+// clientSide are tests that do not depend on SQL statements and take long on the emulator. In the default tier they run on SQLite in
+// memory only, in the long tier also on one kind of emulator and PostgreSQL, and in the soak tier on all engines.
 var clientSide = map[string]bool{
 	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                   true,
 	"AckOfManyReturnsWithItsContextWhereTheBacklogIsFull":       true,

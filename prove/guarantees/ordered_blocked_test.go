@@ -21,6 +21,7 @@ import (
 
 var orderedBlocked = []test{
 	{"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome", keySlow},
+	{"G12_ManyMessagesBehindAHeldKeyDelayNoOtherKey", keyInFront},
 	{"G11_KeysThatWaitForARetryTakeNoRoomOfOthers", keysThatFail},
 	{"G10_ARedriveAtAnyMomentIsNotOvertaken", keyRedrivenAtAnyMoment},
 	{"G11_AnAckTxBlocksItsKeyAlone", keyInLongTx},
@@ -62,6 +63,44 @@ func keySlow(w *world) {
 	w.ack(first)
 	for i := range 20 {
 		w.ack(w.next(c, body(i+1)))
+	}
+}
+
+// keyInFront has more messages behind one held key than a read walks, and then those of other keys. A second consumer knows nothing of them.
+func keyInFront(w *world) {
+	const behind = sqlbatch.MostWalked + 2000
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 4}})
+	for i := 0; i < behind; i += 1000 {
+		testdb.Send(w, q, keyed("hot", i+1, i+1000)...)
+	}
+	var others []string
+	for i := range 40 {
+		others = append(others, fmt.Sprintf("other%d/1", i))
+		testdb.Send(w, q, keyed(fmt.Sprint("other", i), 1, 1)...)
+	}
+	st := w.orderedStatements()
+	var reads atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if readsSlots(op, st) {
+			reads.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	for range 2 {
+		reads.Store(0)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		first := w.next(c, "hot/1")
+		leases := append(testdb.Take(w, c, len(others)), first)
+		got := testdb.Bodies(leases[:len(others)])
+		slices.Sort(got)
+		require.Equal(w, slices.Sorted(slices.Values(others)), got)
+		require.LessOrEqual(w, reads.Load(), int32(30))
+		w.pass(2 * time.Second)
+		require.Less(w, reads.Load(), int32(60), "and later reads do not walk them again")
+		for _, l := range leases {
+			require.NoError(w, l.Release())
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 var transacting = []test{
 	{"G08_SendTxStoresWithTheCallersTransactionOrNotAtAll", sendTx},
+	{"G08_SendTxRefusesATransactionOfAnotherDatabase", sendTxElsewhere},
 	{"AckTxCommitsOrRollsBackWithTheCaller", ackTx},
 	{"AFailureInTheCallersTransactionIsNotUnknown", failureInTx},
 	{"ALeaseOfAckTxIsNotExtended", ackTxStopsExtension},
@@ -32,6 +33,37 @@ var transacting = []test{
 	{"AnAckTxThatFindsItsMessageGoneCountsNothing", ackTxFindsNothing},
 	{"ACommitThatHangsEndsWithTheContextOfItsLease", commitHangs},
 	{"ASendTxCountsAtTheCallOrAtTheCommitOfInTx", sendTxCounts},
+}
+
+// sendTxElsewhere: the other database has a queue of the same name, as that of another tenant has.
+func sendTxElsewhere(w *world) {
+	for name, spec := range map[string]chanq.Spec{"work": {}, "line": {Kind: chanq.KindOrdered, Slots: 4}} {
+		q := w.Queue(name, chanq.Config{Spec: spec})
+		time.Sleep(2 * time.Millisecond) // databases of one name are distinguished by when their queues were created
+		other := testdb.New(w.T, w.Engine)
+		theirs := other.Queue(name, chanq.Config{Spec: spec})
+		for _, m := range []chanq.Message[string]{{Body: "plain"}, {Body: "keyed", DedupKey: "k"}} {
+			err := chanq.InTx(w.Soon(), other.DB, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := q.SendTx(ctx, tx, m)
+				require.ErrorContains(w, err, "send "+name+": tx is a transaction of another database")
+				return nil
+			})
+			require.NoError(w, err, "the transaction goes on")
+			tx, err := other.DB.BeginTx(w.Soon(), nil)
+			require.NoError(w, err)
+			_, err = q.SendTx(w.Soon(), wrapped{tx}, m)
+			require.ErrorContains(w, err, "another database")
+			require.NoError(w, tx.Commit())
+		}
+		require.Zero(w, testdb.Stats(other, theirs).Ready)
+		again := testdb.OpenOn[string](w, w.DB, name, chanq.Config{})
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		_, err = again.SendTx(w.Soon(), tx, chanq.Msg("here"))
+		require.NoError(w, err)
+		require.NoError(w, tx.Commit())
+		require.Equal(w, 1, testdb.Stats(w, q).Ready)
+	}
 }
 
 func ackTxCounts(w *world) {
@@ -205,9 +237,15 @@ func sendTx(w *world) {
 	receipts, err = q.SendTx(w.Soon(), tx, testdb.Texts(make([]string, 501)...)...)
 	require.NoError(w, err)
 	require.Len(w, receipts, 501)
-	require.LessOrEqual(w, w.Faults.Ops()-before, 4, "two statements, whose rows might have to be read")
+	require.LessOrEqual(w, w.Faults.Ops()-before, 6, "two statements and the check of the database, whose rows might have to be read")
 	require.NoError(w, tx.Commit())
-	require.Equal(w, 501, testdb.Counted(w, q).Ready)
+	require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+		before := w.Faults.Ops()
+		_, err := q.SendTx(ctx, tx, testdb.Texts(make([]string, 501)...)...)
+		require.LessOrEqual(w, w.Faults.Ops()-before, 4, "two statements, whose rows might have to be read")
+		return err
+	}))
+	require.Equal(w, 1002, testdb.Counted(w, q).Ready)
 }
 
 func ackTx(w *world) {

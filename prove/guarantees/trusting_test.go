@@ -15,6 +15,28 @@ import (
 var trusting = []test{
 	{"OpenAndMigrateRefuseTablesOfTheOldForm", oldForm},
 	{"G01_OpenAndMigrateRefuseADatabaseThatMayLoseCommits", notDurable},
+	{"ACheckOfAMigrationChangesNothing", checkedOnly},
+}
+
+func checkedOnly(w *world) {
+	for _, spec := range []chanq.Spec{{}, {Kind: chanq.KindOrdered, Slots: 4}} {
+		name := "work"
+		if spec.Kind == chanq.KindOrdered {
+			name = "line"
+		}
+		cfg := chanq.Config{Spec: spec}
+		require.NoError(w, chanq.CheckMigrate(w.Soon(), w.Tables(), name, cfg))
+		_, err := chanq.StoredConfig(w.Soon(), w.Tables(), name, cfg)
+		require.ErrorIs(w, err, chanq.ErrNoSchema)
+		require.NoError(w, chanq.Migrate(w.Soon(), w.Tables(), name, cfg))
+		cfg.MaxAttempts = 7
+		require.NoError(w, chanq.CheckMigrate(w.Soon(), w.Tables(), name, cfg))
+		stored, err := chanq.StoredConfig(w.Soon(), w.Tables(), name, cfg)
+		require.NoError(w, err)
+		require.Equal(w, 20, stored.MaxAttempts)
+		cfg.Kind = chanq.KindPlain + chanq.KindOrdered - stored.Kind // the other one
+		require.ErrorIs(w, chanq.CheckMigrate(w.Soon(), w.Tables(), name, cfg), chanq.ErrSpec)
+	}
 }
 
 // oldForm replaces the live table with one as versions before the first release created it: it

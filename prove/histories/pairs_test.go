@@ -40,7 +40,7 @@ var pairSeeds = []uint64{
 const pairsVariable = "CHANQ_PAIR"
 
 func TestPairsOfFaults(t *testing.T) {
-	n := testdb.Of(2000, 200, 200_000)
+	n := testdb.Of(500, 200, 200_000)
 	if raceDetector || testing.Short() {
 		n = 30
 	}

@@ -193,7 +193,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 				_ = l.Release() // fails like the ack
 			}
 			requireReadOnly(w, c.Err())
-			require.NoError(w, c.Shutdown(w.Soon()))
+			requireReadOnly(w, c.Shutdown(w.Soon()))
 			require.Empty(w, reported.list(), "it is an error, not an outage")
 			w.everyWrite(faultdb.After("PRAGMA query_only = 0"))
 			testdb.SendBy(w, p, testdb.Texts("after")...)

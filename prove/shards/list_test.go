@@ -71,7 +71,7 @@ func TestAQueueWithoutShardsDoesNotBecomeAShard(t *testing.T) {
 }
 
 // TestNothingIsMigratedIfOneShardCannotBe: the shard is a queue without shards, part of another
-// set, of another kind, or unavailable.
+// set, of another kind, or unavailable, or the tables cannot be created.
 func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 	for name, spoil := range map[string]func(*world){
 		"a queue by itself": func(w *world) {
@@ -87,6 +87,14 @@ func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", cfg))
 		},
 		"away": func(w *world) { w.gone(2) },
+		"with a table of another program": func(w *world) {
+			_, err := w.places[2].DB.Exec(`CREATE TABLE chanq_orders (id INTEGER)`)
+			require.NoError(w, err)
+		},
+		"with a view of another program": func(w *world) {
+			_, err := w.places[2].DB.Exec(`CREATE VIEW chanq_orders__dead AS SELECT 1 AS id`)
+			require.NoError(w, err)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
@@ -99,7 +107,11 @@ func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 					require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is unchanged", place)
 				}
 				w.Heal()
-				if name != "away" {
+				switch name {
+				case "away":
+				case "with a table of another program", "with a view of another program":
+					return
+				default:
 					require.NoError(w, chanqadmin.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 				}
 				w.queue(chanq.Config{})
@@ -169,6 +181,12 @@ func TestAnInvalidListOfShardsIsReportedAtOnce(t *testing.T) {
 			require.ErrorContains(w, err, words)
 		}
 		require.ErrorContains(w, chanqshards.Migrate(w.soon(), nil, "orders", chanq.Config{}), "shards is empty")
+		list[0].Name, list[1].Name, list[1].Schema, list[1].DB = "a", "b", list[0].Schema, list[0].DB
+		require.ErrorContains(w, chanqshards.Migrate(w.soon(), list, "orders", chanq.Config{}), `Shard "b" has the DB and the Schema of shard "a"`)
+		keys := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 8, MaxKeys: 15}}
+		require.ErrorContains(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", keys), "orders/place1: Spec.MaxKeys is 7")
+		_, err = chanq.StoredConfig(w.soon(), w.places[0].DB, "orders", chanq.Config{})
+		require.ErrorIs(w, err, chanq.ErrNoSchema, "the shard with 8 keys is unchanged")
 		_, err = chanqshards.Open[string](w.soon(), []chanqshards.Shard{{}}, "orders", chanq.Config{})
 		require.ErrorContains(w, err, "db is nil")
 		err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: 2}})

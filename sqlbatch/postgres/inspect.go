@@ -2,11 +2,19 @@ package postgres
 
 import "github.com/chanq/chanq/sqlbatch"
 
+// durably is a list whose query waits for the synchronous standby, like a write. If the wait of a commit is cancelled,
+// PostgreSQL shows its rows although no standby has them. What a query finds, or finds gone, is therefore only safe after
+// a later commit that waits. A commit waits if its transaction has written to the log; a transaction ID alone is not
+// enough. The message is an entry of about 60 bytes in the log, and the function may be called by every role.
+func durably(list string) string {
+	return `unnest((SELECT CASE WHEN pg_logical_emit_message(true, 'chanq', '') IS NOT NULL THEN ` + list + ` END))`
+}
+
 // findText probes the primary key for each id and the index of keys for each key, and reads only columns that a
-// producer may read. It never blocks: the insert or settle whose outcome is unknown was repeated before, and the
+// producer may read. It waits for no lock: the insert or settle whose outcome is unknown was repeated before, and the
 // repetition waited for it.
-const findText = `SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), q.fence
-FROM unnest((SELECT $1::uuid[])) AS a (id)
+var findText = `SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), q.fence
+FROM ` + durably(`$1::uuid[]`) + ` AS a (id)
 JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])
 UNION ALL
 SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), 0
@@ -195,11 +203,20 @@ UNION ALL
 SELECT '` + sqlbatch.ProblemDurability + `', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'
 UNION ALL
-SELECT '` + sqlbatch.ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
-FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'
+SELECT '` + sqlbatch.ProblemDurability + `', 'the table ' || t.name || ' is not logged'
+FROM ` + ownTables + ` WHERE c.relpersistence <> 'p'
+UNION ALL
+SELECT '` + sqlbatch.ProblemHidden + `', 'row-level security hides rows of the table ' || t.name || ' from the role ' || current_user
+FROM ` + ownTables + ` WHERE row_security_active(c.oid)
+UNION ALL
+SELECT '` + sqlbatch.ProblemTable + `', t.name || ' is not a table'
+FROM ` + ownTables + ` WHERE c.relkind NOT IN ('r', 'p')
 UNION ALL
 SELECT '` + sqlbatch.ProblemNode + `', 'the queue is ordered, and this node of Citus draws other numbers than the coordinator'
 FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = to_regclass({'numbers'}) AND s.seqmin > 1`
+
+// ownTables are the tables that exist, of those whose rows are messages, and of the queues.
+const ownTables = `(VALUES ({'live'}), ({'dead'}), ({'done'}), ({'queues'})) AS t (name) JOIN pg_catalog.pg_class AS c ON c.oid = to_regclass(t.name)`
 
 func (q *queue) Problems() sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.problems, Args: []any{"UTF8"}}
@@ -211,13 +228,13 @@ func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.c
 
 // Statements of operators and of housekeeping on PostgreSQL.
 
-const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason, current_database() || '/' || created_at AS identity FROM {queues} WHERE name = {name}`
 
 func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
 
-// lookText probes the primary key. Plain reads never block.
-const lookText = `SELECT uuid_send(q.id), q.fence
-FROM unnest((SELECT $1::uuid[])) AS a (id)
+// lookText probes the primary key. It waits for no lock.
+var lookText = `SELECT uuid_send(q.id), q.fence
+FROM ` + durably(`$1::uuid[]`) + ` AS a (id)
 JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])`
 
 func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {

@@ -103,9 +103,9 @@ UNION ALL
 (SELECT ` + readColumns("q.give", "0") + `
 FROM (
   SELECT q.* FROM (
-    SELECT q.*, (` + givenAbove + ` AND (q.order_key IN ` + keyList + `) IS NOT TRUE) AS give
-    FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + inRange("greatest(low, middle)", "high") + ` ORDER BY q.seq LIMIT {rows}) AS q
-  LIMIT (SELECT n FROM b)) AS q)
+    SELECT q.*, (` + givenAbove + `) AS give, row_number() OVER (ORDER BY q.seq) AS place
+    FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + inRange("greatest(low, middle)", "high") + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q
+  WHERE (q.order_key IN ` + keyList + `) IS NOT TRUE OR q.place = ` + mostWalked + ` LIMIT (SELECT n FROM b)) AS q)
 UNION ALL
 ` + sampled(atEnd)
 }

@@ -4,13 +4,15 @@ import "github.com/chanq/chanq/sqlbatch"
 
 // Statements that only read.
 
-const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason,
+  (SELECT file FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE) || '/' || created_at AS identity FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`
 
 // Problems. A packed list is digits in a blob, which SQLite reads as a number in the database's encoding: in UTF-16
 // each would be 0. (All databases of a connection have the encoding of main.) A file keeps its commits if each is
-// synced, and if its rollback journal is also in a file. An in-memory database keeps none, as expected.
+// synced, and if its rollback journal is also in a file. An in-memory database keeps none, as expected. Unless it is shared,
+// it belongs to one connection, whose locking mode is then exclusive: that of the VFS memdb is not.
 const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column ' || c.name AS found
 FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
@@ -22,7 +24,14 @@ SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2
 WHERE synchronous < 2 AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')
 UNION ALL
 SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode({schema_text})
-WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')`
+WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')
+UNION ALL
+SELECT 'table', m.name || ' is a ' || m.type || ', not a table' FROM {database}.sqlite_master AS m
+WHERE m.type <> 'table' AND m.name IN ({live_text}, {live_text} || '__dead', {live_text} || '__done', 'chanq__queues')
+UNION ALL
+SELECT 'memory', 'the database is in memory, and each connection of the *sql.DB has another one'
+WHERE EXISTS (SELECT 1 FROM pragma_database_list WHERE name = 'main' AND file = '') AND EXISTS (SELECT 1 FROM pragma_locking_mode('main') WHERE locking_mode = 'exclusive')
+  AND EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = 'chanq__queues')`
 
 const missingText = `SELECT count(*) AS missing FROM (VALUES {index names}) AS i
 WHERE NOT EXISTS (SELECT 1 FROM {database}.sqlite_master AS m WHERE m.type = 'index' AND m.name = i.column1)`

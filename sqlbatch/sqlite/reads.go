@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,6 +89,14 @@ func rangeOf(from, upto, limit string) string {
 	return strings.NewReplacer("{from}", from, "{upto}", upto).Replace(inRange) + limit
 }
 
+// rangeAbove is the range above the cursor without the rows of the keys, of the first rows that it walks. The last of these is in it: the
+// read ends there.
+var rangeAbove = `SELECT q.seq FROM (SELECT q.seq, q.order_key, row_number() OVER (ORDER BY q.seq) AS place FROM {live} AS q
+  WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q
+  WHERE (q.order_key IN ` + keyList + `) IS NOT 1 OR q.place = ` + mostWalked + ` LIMIT ?7 + 0`
+
+var mostWalked = strconv.Itoa(sqlbatch.MostWalked)
+
 // readText reads two ranges of rowids. It chooses rows without reading their contents, which might be in other pages.
 func readText() string {
 	return readHead + `
@@ -95,8 +104,8 @@ SELECT ` + readColumns(`0`) + `
 FROM t CROSS JOIN (` + rangeOf("?5", "min(?6, ?11)", "?12 + 0") + `) AS w CROSS JOIN {live} AS q ON q.seq = w.seq
 WHERE t.walked
 UNION ALL
-SELECT ` + readColumns(givenAbove+` AND (q.order_key IN `+keyList+`) IS NOT 1`) + `
-FROM t CROSS JOIN (` + rangeOf("max(?5, ?6)", "?11", "?7 + 0") + `) AS w CROSS JOIN {live} AS q ON q.seq = w.seq
+SELECT ` + readColumns(givenAbove) + `
+FROM t CROSS JOIN (` + rangeAbove + `) AS w CROSS JOIN {live} AS q ON q.seq = w.seq
 WHERE t.walked
 UNION ALL
 ` + readEnd(atEnd)

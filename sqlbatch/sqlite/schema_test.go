@@ -174,6 +174,7 @@ func TestProblemsAreReported(t *testing.T) {
 		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, type)":        {"form"},
 		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, alone, type)": nil,
 		"CREATE TABLE chanq_others (id BLOB PRIMARY KEY)":              nil,
+		"CREATE VIEW chanq_orders__dead AS SELECT 1 AS id":             {"table"},
 	} {
 		db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "queue.db"))
 		require.NoError(t, err)
@@ -189,7 +190,9 @@ func TestProblemsAreReported(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF")
 	require.NoError(t, err)
-	require.Empty(t, kinds(db, q), "an in-memory database has no problem")
+	require.Empty(t, kinds(db, q), "an in-memory database without tables has no problem")
+	migrate(db)
+	require.Equal(t, []string{"memory"}, kinds(db, q), "its tables belong to this connection")
 }
 
 func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // The commit does not use delayed durability. A claim that a crash of the server undid is repeated with another fence. Until then two
 // consumers would process the message.
 const (
-	claimOpen = session + `~SET DEADLOCK_PRIORITY LOW;
+	claimOpen = settling + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 {heads}DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
@@ -79,8 +79,10 @@ const (
 // and LOOP JOIN: every claimer uses the same path, and a missing index is error 8622, not a scan. KEEPFIXED PLAN: the table alternates
 // between empty and full, and recompiling for that finds the same plan.
 //
-// A claim waits only for S locks on rows that it has U locks on, and the holders of these wait for none of its locks. It writes rows
-// and no index entry, so it leaves no ghost. As no column changes its width, it never splits a page.
+// A claim waits only for S locks on rows that it has U locks on, up to LockWait, and the holders of these wait for none of its locks.
+// The claim after one that failed locks the rows with XLOCK, which also skips rows that readers have locked (claimPast). XLOCK is not
+// the rule, because a claim would skip rows that another one reads at that moment. It writes rows and no index entry, so it leaves no
+// ghost. As no column changes its width, it never splits a page.
 //
 // @now and the heads have the column's type, so the comparisons are a plain range of the index. Suspects that have not expired are
 // skipped without a lock. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
@@ -93,7 +95,7 @@ BEGIN
     FROM (
         SELECT TOP (@left) u.id
         FROM ` + claimFree + `
-        INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
+        INNER JOIN {live} AS u WITH ({lock}, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
         WHERE ` + claimable + ` AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
@@ -158,7 +160,11 @@ func headName(priority int) string { return "@head" + strconv.Itoa(priority-sqlb
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(p.Lease))
 	rows := min(p.Rows, Dialect.Traits().ClaimRows)
-	return call(q.claim, claimDeclaration,
+	text := q.claim
+	if p.PastReaders {
+		text = q.claimPast
+	}
+	return call(text, claimDeclaration,
 		sql.Named("n", int32(rows)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),
@@ -168,9 +174,9 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("heads", packHeads(p.Heads)))
 }
 
-// markText leases one row by its key. READPAST: it skips a row that another transaction has locked. It writes the row and no index
-// entry, as a claim does, and the commit does not use delayed durability for the same reason.
-const markText = session + `~SET DEADLOCK_PRIORITY LOW;
+// markText leases one row by its key. READPAST with XLOCK: it skips a row that another transaction has locked in any mode. It writes the
+// row and no index entry, as a claim does, and the commit does not use delayed durability for the same reason.
+const markText = settling + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
@@ -184,7 +190,7 @@ IF ` + notPaused + `
         leased_by = @by,
         alone = @alone
     ` + claimOutput + claimNoContents + `, DATALENGTH(inserted.body) AS size
-    FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK)
+    FROM {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK)
     WHERE q.id = @id AND q.fence = @fence AND q.due_at <= @now AND (q.lease_until <= @now OR ` + markedAgain + `)
     OPTION (KEEPFIXED PLAN);
 `

@@ -58,10 +58,12 @@ func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
 }
 
 // versionText seeks the key of the table of queues. A missing table is error
-// 208, class NoSchema.
+// 208, class NoSchema. In a transaction of the caller it keeps no lock (READCOMMITTEDLOCK),
+// whatever the isolation level.
 const versionText = session + `SELECT version, min_version, features, CONVERT(int, paused) AS paused, kind, slots, CONVERT(int, holds) AS holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set,
-       DATEDIFF_BIG(millisecond, '19700101', paused_at) AS paused_at, paused_by, pause_reason
-FROM {queues}
+       DATEDIFF_BIG(millisecond, '19700101', paused_at) AS paused_at, paused_by, pause_reason,
+       DB_NAME() + N'/' + CONVERT(nvarchar(20), DATEDIFF_BIG(millisecond, '19700101', created_at)) AS [identity]
+FROM {queues} WITH (READCOMMITTEDLOCK)
 WHERE name = {name};
 `
 
@@ -75,7 +77,11 @@ WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
 FROM sys.databases AS d
-WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
+WHERE d.database_id = DB_ID() AND d.delayed_durability = 2
+UNION ALL
+SELECT 'table' AS problem, t.name + N' is not a table' AS found
+FROM (VALUES ({'live'}), ({'dead'}), ({'done'}), ({'queues'})) AS t (name)
+WHERE OBJECT_ID(t.name) IS NOT NULL AND OBJECT_ID(t.name, N'U') IS NULL;
 `
 
 func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }

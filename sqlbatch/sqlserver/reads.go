@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -199,17 +200,43 @@ IF DATALENGTH(@key_list) > 0
 `
 )
 
+// ofOtherKeys leaves out the entries of rows of the keys. Without keys no row is looked up.
+const ofOtherKeys = ` AND NOT EXISTS (
+    SELECT 1
+    FROM {live} AS r WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+    INNER JOIN @keys AS k ON k.order_key = r.order_key
+    WHERE @keyed = 1 AND r.id = q.id AND r.seq = q.seq)`
+
+// reach ends the range above the cursor at the last entry that a read with keys walks.
+func (p place) reach() string {
+	return `DECLARE @keyed int = CASE WHEN DATALENGTH(@key_list) > 0 THEN 1 ELSE 0 END;
+DECLARE @reached int = 0;
+IF @keyed = 1
+    SELECT @reached = CASE WHEN COUNT(*) < ` + mostWalked + ` THEN 0 ELSE 1 END, @last = CASE WHEN COUNT(*) < ` + mostWalked + ` THEN @last ELSE MAX(f.seq) END
+    FROM (
+        SELECT TOP (` + mostWalked + `) q.seq
+        FROM {live} AS q WITH (READUNCOMMITTED, INDEX (` + p.index + `), FORCESEEK)
+        WHERE q.seq > @first AND q.seq <= @last AND ` + of("q.", p.slots) + `
+        ORDER BY q.seq) AS f
+    ` + fromListOptions + `;
+`
+}
+
+var mostWalked = strconv.Itoa(sqlbatch.MostWalked)
+
 func readText(one bool) string {
 	p := placeOf(one)
 	rows := rowsOf("w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key))", "")
-	return readOpen + findWatermark + p.slot + keysTable +
-		readThrough(p.walkIn("@behind", "0", "@from", "@middle")+`SET @left = @behind - @@ROWCOUNT;
-`+fullAt("0")+p.walkIn("@n", "1", "@first", "@last")+`SET @left = @n - @@ROWCOUNT;
+	return readOpen + findWatermark + p.slot + keysTable + p.reach() +
+		readThrough(p.walkIn("@behind", "0", "@from", "@middle", "")+`SET @left = @behind - @@ROWCOUNT;
+`+fullAt("0")+p.walkIn("@n", "1", "@first", "@last", ofOtherKeys)+`SET @left = @n - @@ROWCOUNT;
 `+fullAt("1"), rows) +
 		p.readPast("2", `        SET @left = CASE WHEN @range = 0 THEN @behind ELSE @n END;
         SET @at = CASE WHEN @range = 0 THEN @from ELSE @first END;
         SET @whole = CASE WHEN @range = 0 THEN @middle ELSE @last END;
-`, rows) +
+`, rows) + `IF @reached = 1 AND @end > @last
+    SET @end = @last;
+` +
 		readClose("@drawn", "@end")
 }
 
@@ -219,7 +246,7 @@ func refillText(one bool) string {
 	p := placeOf(one)
 	rows := rowsOf("q.seq > @old AND DATALENGTH(q.body) <= @inline", "WHERE "+of("q.", ofKeys)+"\n")
 	return readOpen + p.slot + keysTable +
-		readThrough(p.walkIn("@behind", "0", "@from", "@upto")+`SET @left = @behind - @@ROWCOUNT;
+		readThrough(p.walkIn("@behind", "0", "@from", "@upto", "")+`SET @left = @behind - @@ROWCOUNT;
 `+fullAt("0"), rows) +
 		p.readPast("1", `        SET @left = @behind;
         SET @at = @from;

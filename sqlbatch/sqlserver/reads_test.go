@@ -84,7 +84,7 @@ func (q *ordered) requireRead(r sqlbatch.ReadParams, want, locked []byte) {
 	require.NoError(q.t, err)
 	require.Equal(q.t, want, s.bodies)
 	require.Equal(q.t, q.numbers(locked...), s.locked)
-	require.EqualValues(q.t, math.MaxInt64, s.upto)
+	require.EqualValues(q.t, int64(math.MaxInt64), s.upto)
 }
 
 // numbers returns the numbers of messages, committed or not.
@@ -206,7 +206,7 @@ func TestAReadSkipsLockedRowsButNotRowsBeingDeleted(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []byte{1, 8}, s.bodies)
 			require.Equal(t, q.numbers(2, 3), s.locked, "those of its key")
-			require.EqualValues(t, math.MaxInt64, s.upto)
+			require.EqualValues(t, int64(math.MaxInt64), s.upto)
 
 			items := q.itemOf(0)
 			for _, i := range []int{3, 4} { // 4 and 6, between the locked ones
@@ -282,7 +282,7 @@ func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
 			s, err := q.see(q.Read(r))
 			require.NoError(t, err)
 			require.Len(t, s.locked, 150)
-			require.EqualValues(t, math.MaxInt64, s.upto)
+			require.EqualValues(t, int64(math.MaxInt64), s.upto)
 			r.Cursor = first + 120
 			s, err = q.see(q.Read(r))
 			require.NoError(t, err)

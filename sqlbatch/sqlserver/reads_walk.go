@@ -17,12 +17,12 @@ func placeOf(one bool) place {
 	return place{index: "{by seq}", slots: "EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = {r}slot)"}
 }
 
-// walkIn notes entries of a range of numbers.
-func (p place) walkIn(most, above, from, upto string) string {
+// walkIn notes entries of a range of numbers that meet a condition, "" for all.
+func (p place) walkIn(most, above, from, upto, only string) string {
 	return `INSERT INTO @walked (seq, id, above)
 SELECT TOP (` + most + `) q.seq, q.id, ` + above + `
 FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX (` + p.index + `), FORCESEEK)
-WHERE q.seq > ` + from + ` AND q.seq <= ` + upto + ` AND ` + of("q.", p.slots) + `
+WHERE q.seq > ` + from + ` AND q.seq <= ` + upto + ` AND ` + of("q.", p.slots) + only + `
 ORDER BY q.seq
 ` + fromListOptions + `;
 `
@@ -121,7 +121,7 @@ BEGIN
                 SET @stop = CASE WHEN @next IS NULL THEN @stop ELSE @next - 1 END;
                 SET @next = NULL;
             END;
-` + indent("            ", p.walkIn("@left", "@range", "@at", "CASE WHEN @next IS NULL THEN @stop ELSE @next - 1 END")) + `            SET @left = @left - @@ROWCOUNT;
+` + indent("            ", p.walkIn("@left", "@range", "@at", "CASE WHEN @next IS NULL THEN @stop ELSE @next - 1 END", "")) + `            SET @left = @left - @@ROWCOUNT;
             IF @left > 0 AND @next IS NOT NULL
             BEGIN
                 INSERT INTO @walked (seq, id, above)

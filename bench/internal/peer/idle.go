@@ -15,7 +15,7 @@ func asleep(ctx context.Context, q Queue, stop <-chan struct{}, tell func(Progre
 	var mu sync.Mutex // guards now
 	now := Progress{Ages: measure.Histogram{}}
 	receiver, err := q.Receiver(ctx, 0, func(m Message) {
-		age := time.Since(time.Unix(0, int64(m.N)))
+		age := time.Since(time.Unix(0, m.N))
 		mu.Lock()
 		defer mu.Unlock()
 		now.Received++
@@ -74,7 +74,7 @@ func nap(ctx context.Context, q Queue, job Job) (o Outcome, err error) {
 	var took []time.Duration
 	o.Cost, err = measure.Of(q.Statements, func() error {
 		n, err := measure.AtGaps(ctx, job.Gap, job.For, func(now time.Time) error {
-			err := sender.Send(ctx, Message{N: int(now.UnixNano()), Body: body})
+			err := sender.Send(ctx, Message{N: now.UnixNano(), Body: body})
 			took = append(took, time.Since(now))
 			return err
 		})

@@ -43,7 +43,7 @@ func messages(n, size int) ([]Message, error) {
 	random := rand.NewChaCha8([32]byte{})
 	ms := make([]Message, n)
 	for i := range ms {
-		frame, err := json.Marshal(Message{N: i})
+		frame, err := json.Marshal(Message{N: int64(i)})
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func messages(n, size int) ([]Message, error) {
 		for j, b := range body {
 			body[j] = alphabet[b&63]
 		}
-		ms[i] = Message{N: i, Body: string(body)}
+		ms[i] = Message{N: int64(i), Body: string(body)}
 	}
 	return ms, nil
 }

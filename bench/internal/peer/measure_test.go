@@ -115,7 +115,7 @@ func TestMessagesAreJSONOfTheGivenSizeAndReproducible(t *testing.T) {
 			text, err := json.Marshal(m)
 			require.NoError(t, err)
 			assert.Len(t, text, size)
-			assert.Equal(t, i, m.N)
+			assert.EqualValues(t, i, m.N)
 		}
 		again, err := messages(1001, size)
 		require.NoError(t, err)

@@ -6,7 +6,7 @@ import "context"
 
 // Message is the message that every queue stores: a JSON document of a fixed length.
 type Message struct {
-	N    int    `json:"n"` // from 0, each number once
+	N    int64  `json:"n"` // from 0, each number once
 	Body string `json:"body"`
 }
 

@@ -43,7 +43,7 @@ func sustained(ctx context.Context, q Queue, job Job, stop <-chan struct{}, tell
 	var mu sync.Mutex // guards ages
 	ages := measure.Histogram{}
 	receiver, err := q.Receiver(ctx, 0, func(m Message) {
-		age := time.Since(time.Unix(0, int64(m.N)))
+		age := time.Since(time.Unix(0, m.N))
 		received.Add(1)
 		mu.Lock()
 		ages.Add(age)
@@ -103,7 +103,7 @@ func bodyBeside(size int) string {
 func sendEndless(ctx context.Context, sender Sender, job Job, body string, room func(n int) bool, sent func(n int)) error {
 	if hand, ok := sender.(Streamer); ok {
 		return measure.KeepBacklog(ctx, func() bool { return room(1) }, func(due time.Time) error {
-			err := hand.Hand(ctx, Message{N: int(due.UnixNano()), Body: body})
+			err := hand.Hand(ctx, Message{N: due.UnixNano(), Body: body})
 			if err == nil {
 				sent(1)
 			}
@@ -113,7 +113,7 @@ func sendEndless(ctx context.Context, sender Sender, job Job, body string, room 
 	ms := make([]Message, min(rowsOf(sender), job.Backlog))
 	return measure.KeepBacklog(ctx, func() bool { return room(len(ms)) }, func(due time.Time) error {
 		for i := range ms {
-			ms[i] = Message{N: int(due.UnixNano()), Body: body}
+			ms[i] = Message{N: due.UnixNano(), Body: body}
 		}
 		err := sender.SendAll(ctx, ms)
 		if err == nil {
@@ -135,7 +135,7 @@ func sendAtRate(ctx context.Context, sender Sender, job Job, body string, _ func
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(sending)
 	err := measure.AtRate(ctx, job.Rate, math.MaxInt, func(_ int, due time.Time) error {
-		m := Message{N: int(due.UnixNano()), Body: body}
+		m := Message{N: due.UnixNano(), Body: body}
 		if hand, ok := sender.(Streamer); ok {
 			sent(1)
 			return hand.Hand(ctx, m)

@@ -20,7 +20,7 @@ func (t *tally) begin() { t.start = time.Now() }
 
 func (t *tally) deliver(m Message) {
 	switch {
-	case m.N < 0 || m.N >= len(t.at):
+	case m.N < 0 || m.N >= int64(len(t.at)):
 		t.alien.Add(1)
 	case !t.at[m.N].CompareAndSwap(0, max(1, int64(time.Since(t.start)))):
 		t.again.Add(1)

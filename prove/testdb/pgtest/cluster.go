@@ -22,18 +22,30 @@ func StartCluster(t testing.TB, settings ...string) *Cluster {
 	if os.Getenv(Variable) == "" {
 		t.Skipf("NOT TESTED on PostgreSQL: %s is not set", Variable)
 	}
-	c := &Cluster{script: script(t)}
-	if err := exec.Command(c.script, "find").Run(); err != nil {
+	script := script(t)
+	if err := exec.Command(script, "find").Run(); err != nil {
 		t.Skipf("NOT TESTED on PostgreSQL: initdb and pg_ctl are not on this machine, and this test has to crash a server of its own: %v", err)
 	}
-	var err error
-	c.dir, err = os.MkdirTemp("", "chanq-postgres-") // of another user: t.TempDir is in a private one
+	return start(t, script, "start", settings...)
+}
+
+// Standby starts a standby of the server, with the application_name "standby". It ends with the test.
+func (c *Cluster) Standby(t testing.TB) *Cluster {
+	t.Helper()
+	return start(t, c.script, "standby", c.dir)
+}
+
+// start starts a server in a new directory.
+func start(t testing.TB, script, action string, args ...string) *Cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "chanq-postgres-") // of another user: t.TempDir is in a private one
 	require.NoError(t, err)
+	c := &Cluster{script: script, dir: dir}
 	t.Cleanup(func() {
 		_, err := c.run("stop")
 		require.NoError(t, err)
 	})
-	dsn, err := c.run("start", settings...)
+	dsn, err := c.run(action, args...)
 	require.NoError(t, err)
 	c.dsn = strings.TrimSpace(dsn)
 	return c
@@ -64,6 +76,12 @@ func (c *Cluster) Crash() error {
 // Resume starts the server again and waits until it answers.
 func (c *Cluster) Resume() error {
 	_, err := c.run("resume")
+	return err
+}
+
+// Promote makes a standby a primary.
+func (c *Cluster) Promote() error {
+	_, err := c.run("promote")
 	return err
 }
 

@@ -89,6 +89,7 @@ func TestBrokenStatementsFail(t *testing.T) {
 		"READCOMMITTEDLOCK at the target":   "INSERT INTO [dbo].[d] WITH (READCOMMITTEDLOCK) (id, note) SELECT @id, N'';",
 		"READPAST with SERIALIZABLE":        "SELECT q.id FROM [dbo].[q] AS q WITH (UPDLOCK, READPAST, SERIALIZABLE);",
 		"READPAST alone":                    "SELECT q.id FROM [dbo].[q] AS q WITH (READPAST);",
+		"UPDLOCK with XLOCK":                "SELECT q.id FROM [dbo].[q] AS q WITH (UPDLOCK, XLOCK);",
 		"two lock sizes":                    "SELECT q.id FROM [dbo].[q] AS q WITH (ROWLOCK, READCOMMITTEDLOCK);",
 	} {
 		require.Error(t, tsqlcheck.Check(text), "%s: %s", name, text)

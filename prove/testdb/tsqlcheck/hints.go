@@ -32,6 +32,7 @@ func tableHints(t *ast.NamedTableReference) {
 	for _, group := range [][]string{
 		{"READUNCOMMITTED", "READCOMMITTEDLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX"},
 		{"READUNCOMMITTED", "HOLDLOCK", "SERIALIZABLE"},
+		{"UPDLOCK", "XLOCK"},
 	} {
 		var of []string
 		for _, h := range group {
@@ -46,11 +47,12 @@ func tableHints(t *ast.NamedTableReference) {
 	if has("READPAST") && has("SERIALIZABLE") {
 		fail("READPAST with SERIALIZABLE: error 650")
 	}
-	if has("READPAST") && !has("UPDLOCK") && !has("READCOMMITTEDLOCK") {
+	locks := has("UPDLOCK") || has("XLOCK")
+	if has("READPAST") && !locks && !has("READCOMMITTEDLOCK") {
 		fail("READPAST alone does nothing where READ_COMMITTED_SNAPSHOT is on")
 	}
-	if has("UPDLOCK") && has("READCOMMITTEDLOCK") {
-		fail("READCOMMITTEDLOCK is ignored with UPDLOCK")
+	if locks && has("READCOMMITTEDLOCK") {
+		fail("READCOMMITTEDLOCK is ignored with UPDLOCK and XLOCK")
 	}
 }
 

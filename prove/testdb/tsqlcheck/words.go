@@ -43,7 +43,7 @@ var (
 		"Start": "START WITH", "Increment": "INCREMENT BY", "MinValue": "MINVALUE", "MaxValue": "MAXVALUE", "Cache": "CACHE",
 	}
 	hintNames = map[string]string{
-		"Rowlock": "ROWLOCK", "TabLock": "TABLOCK", "TabLockX": "TABLOCKX", "HoldLock": "HOLDLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
+		"Rowlock": "ROWLOCK", "TabLock": "TABLOCK", "TabLockX": "TABLOCKX", "HoldLock": "HOLDLOCK", "UpdLock": "UPDLOCK", "XLock": "XLOCK", "ReadPast": "READPAST",
 		"ReadCommittedLock": "READCOMMITTEDLOCK", "ReadUncommitted": "READUNCOMMITTED", "Serializable": "SERIALIZABLE",
 	}
 )

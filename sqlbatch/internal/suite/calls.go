@@ -95,7 +95,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 
 // PlainOnly reports whether only plain queues run a statement: ordered ones lack its index.
 func PlainOnly(name string) bool {
-	return name == "claim" || name == "rescan" || name == "next-due" || name == "due-or-locked"
+	return name == "claim" || name == "claim-past-readers" || name == "rescan" || name == "next-due" || name == "due-or-locked"
 }
 
 // orderedCalls returns the statements that only ordered queues have.

@@ -22,15 +22,15 @@ func (w *world) killAll(groups ...sqlbatch.Group) {
 		n := byte(i + 1)
 		w.leased(n)
 		w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: w.items(n)[0], Cause: g.Cause, Fingerprint: g.Fingerprint, Error: fmt.Sprintf("error %d", n)}}))
-		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(int(n)), w.is(n))
+		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(int64(n)), w.is(n))
 	}
 }
 
 const (
-	rejected = sqlbatch.CauseRejected
-	expired  = sqlbatch.CauseExpired
-	killed   = sqlbatch.CauseKilled
-	fp       = 1 << 56 // the smallest fingerprint that chanq makes
+	rejected       = sqlbatch.CauseRejected
+	expired        = sqlbatch.CauseExpired
+	killed         = sqlbatch.CauseKilled
+	fp       int64 = 1 << 56 // the smallest fingerprint that chanq makes
 )
 
 func of(cause sqlbatch.Cause, fingerprint int64) sqlbatch.Group {

@@ -82,7 +82,7 @@ func heads(w *world) {
 		}
 		now = w.now()
 		old = now - time.Hour.Milliseconds() - 30_000
-		w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
+		w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(now/1000+7200), w.is(14), w.is(13))
 		newest := w.get(12)["due_at"].(int64)
 		got := Numbers(w.run(w.Claim(from(old, now, now, now))))
 		if !slices.Contains(got, 12) && w.now()-newest > sqlbatch.HeadMargin.Milliseconds() {

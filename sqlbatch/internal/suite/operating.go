@@ -142,7 +142,7 @@ func (w *world) fillPages(state sqlbatch.State) string {
 		send(21)
 		w.lapse(held...)
 	case sqlbatch.Scheduled:
-		at = w.at(int(w.now()/1000) + 3600)
+		at = w.at(w.now()/1000 + 3600)
 	case sqlbatch.Dead:
 		var deadLetters []sqlbatch.DeadLetterItem
 		for _, item := range w.items(held...) {
@@ -307,7 +307,7 @@ func windows(w *world) {
 			w.run(w.Archive(items))
 		}
 		for n := byte(1); n <= 4; n++ {
-			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)*unit/1000), w.is(n))
+			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int64(n)*unit/1000), w.is(n))
 		}
 		win := sqlbatch.Window{After: 2 * unit, Before: 4 * unit}
 		if name != "trim" { // trim takes no ids
@@ -352,7 +352,7 @@ func liveWindows(w *world) {
 }
 
 // placeOf has a second in which messages of a state are due.
-var placeOf = map[sqlbatch.State]int{sqlbatch.Ready: 500_000_000, sqlbatch.Leased: 500_000_000, sqlbatch.Scheduled: 4_000_000_000}
+var placeOf = map[sqlbatch.State]int64{sqlbatch.Ready: 500_000_000, sqlbatch.Leased: 500_000_000, sqlbatch.Scheduled: 4_000_000_000}
 
 func cancelled(w *world) {
 	w.oneOfEach()
@@ -397,7 +397,7 @@ func redriven(w *world) {
 func redrivenInTurn(w *world) {
 	w.deadLetter(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)})
 	for n := byte(1); n <= 3; n++ {
-		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(10-int(n)), w.is(n))
+		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(10-int64(n)), w.is(n))
 	}
 	redrive := func(n int, ids [][16]byte) []byte { return Numbers(w.run(w.Redrive(n, ids, sqlbatch.Window{}))) }
 	require.Equal(w, []byte{3}, redrive(1, nil))

@@ -215,7 +215,7 @@ func reaches(w *world) {
 		require.Len(w, found, 1)
 		return found[0][0].(int64)
 	}
-	require.EqualValues(w, end, reach(0, 1), "an empty queue")
+	require.EqualValues(w, int64(end), reach(0, 1), "an empty queue")
 	for n, slot := range []int{1, 0, 1, 1, 0, 1, 1} {
 		w.line(slot, "a", byte(n+1))
 	}
@@ -227,7 +227,7 @@ func reaches(w *world) {
 	require.Equal(w, seqs[0], reach(0, 1))
 	require.Equal(w, seqs[2], reach(0, 3))
 	require.Equal(w, seqs[3], reach(seqs[0], 3), "the third behind the first")
-	require.EqualValues(w, end, reach(seqs[5], 2), "there is one more")
+	require.EqualValues(w, int64(end), reach(seqs[5], 2), "there is one more")
 
 	upto := seqs[3]
 	page := w.shown(sqlbatch.Ready, 10, &sqlbatch.Place{At: seqs[0], Upto: upto})

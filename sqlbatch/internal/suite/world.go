@@ -93,7 +93,7 @@ func (w *world) shift(column string, d time.Duration, where string) {
 }
 
 // at returns a time as the tables store it, in seconds since 1970.
-func (w *world) at(seconds int) string {
+func (w *world) at(seconds int64) string {
 	if w.Engine.Dialect.Name() == "sqlserver" {
 		const day = 24 * 60 * 60 // a count of seconds is an int
 		return fmt.Sprintf("DATEADD(second, %d, DATEADD(day, %d, '19700101'))", seconds%day, seconds/day)

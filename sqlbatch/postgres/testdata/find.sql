@@ -1,5 +1,5 @@
 SELECT uuid_send(q.id), convert_to(q.dedup_key, getdatabaseencoding()), q.fence
-FROM unnest((SELECT $1::uuid[])) AS a (id)
+FROM unnest((SELECT CASE WHEN pg_logical_emit_message(true, 'chanq', '') IS NOT NULL THEN $1::uuid[] END)) AS a (id)
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id])
 UNION ALL
 SELECT uuid_send(q.id), convert_to(q.dedup_key, getdatabaseencoding()), 0

@@ -1,1 +1,1 @@
-SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason FROM "public"."chanq__queues" WHERE name = 'orders';
+SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason, current_database() || '/' || created_at AS identity FROM "public"."chanq__queues" WHERE name = 'orders';

@@ -24,9 +24,10 @@ const (
 type tableHints struct {
 	level             isolation // 0: the session's
 	readCommittedLock bool
-	updLock           bool
+	updLock, xLock    bool
 	readPast          bool
 	tabLock, tabLockX bool
+	rowLock           bool
 	forceSeek         bool
 	index             string
 
@@ -54,6 +55,9 @@ func (c *compiler) tableHints(list []ast.TableHintType) (h tableHints, err error
 			return h, errUnsupported(fmt.Sprintf("%T", hint))
 		}
 	}
+	if h.rowLock && !h.readCommittedLock {
+		h.granularity++
+	}
 	if h.granularity > 1 || h.isolations > 1 { // "Table hints (Transact-SQL)", Remarks
 		return h, sqlError(1047, "Conflicting locking hints specified.")
 	}
@@ -73,7 +77,9 @@ func (h *tableHints) add(kind string) error {
 	case "NOLOCK", "READUNCOMMITTED":
 		h.granularity++
 		h.isolations++
-	case "READCOMMITTEDLOCK", "ROWLOCK", "TABLOCK", "TABLOCKX":
+	case "ROWLOCK": // with READCOMMITTEDLOCK, of the same group, the server accepts it: Rebus sends both
+		h.rowLock = true
+	case "READCOMMITTEDLOCK", "TABLOCK", "TABLOCKX":
 		h.granularity++
 	case "HOLDLOCK", "READCOMMITTED", "REPEATABLEREAD", "SERIALIZABLE":
 		h.isolations++
@@ -92,6 +98,8 @@ func (h *tableHints) add(kind string) error {
 		h.level = serializable
 	case "UPDLOCK":
 		h.updLock = true
+	case "XLOCK":
+		h.xLock = true
 	case "READPAST":
 		h.readPast = true
 	case "TABLOCK":
@@ -117,6 +125,7 @@ func (h tableHints) merge(o tableHints) tableHints {
 	}
 	h.readCommittedLock = h.readCommittedLock || o.readCommittedLock
 	h.updLock = h.updLock || o.updLock
+	h.xLock = h.xLock || o.xLock
 	h.readPast = h.readPast || o.readPast
 	h.tabLock = h.tabLock || o.tabLock
 	h.tabLockX = h.tabLockX || o.tabLockX
@@ -145,7 +154,8 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 		return r, nil
 	}
 	level := x.s.set.level
-	if h.level != 0 && !(h.updLock && h.level == readCommitted) { // UPDLOCK makes it ineffective ("Table hints (Transact-SQL)", UPDLOCK)
+	locks := h.updLock || h.xLock
+	if h.level != 0 && !(locks && h.level == readCommitted) { // they make it ineffective ("Table hints (Transact-SQL)", UPDLOCK)
 		level = h.level
 	}
 	if h.readPast && level != readCommitted && level != repeatableRead {
@@ -158,12 +168,12 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 	r.readPast = h.readPast
 	r.row = lock.S
 	switch {
-	case h.tabLockX:
+	case h.tabLockX, h.xLock:
 		r.row = lock.X
 	case u.target || h.updLock:
 		r.row = lock.U
 	}
-	r.keep = level >= repeatableRead && level != snapshot || h.updLock
+	r.keep = level >= repeatableRead && level != snapshot || locks
 	r.ranges = level == serializable
 	if r.row == lock.S {
 		switch {
@@ -205,10 +215,14 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 
 // rangeMode returns the mode that locks a key and the range before it.
 func rangeMode(m lock.Mode) lock.Mode {
-	if m == lock.U {
+	switch m {
+	case lock.U:
 		return lock.RangeSU
+	case lock.X:
+		return lock.RangeXX
+	default:
+		return lock.RangeSS
 	}
-	return lock.RangeSS
 }
 
 // checkTarget refuses hints that a statement's target cannot have.

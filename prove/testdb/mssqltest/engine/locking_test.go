@@ -108,6 +108,37 @@ func TestUpdateLocksAreHeldToTheEndOfTheTransaction(t *testing.T) {
 	b.exec("UPDATE dbo.items SET note = 'b' WHERE id = 1")
 }
 
+func TestReadPastSkipsSharedLocksOnlyWithXLock(t *testing.T) {
+	for _, change := range []func(*Options){func(*Options) {}, rcsi} {
+		s := withItems(t, 3, change)
+		reader, other := s.client(), s.client()
+		reader.exec("BEGIN TRAN; SELECT id FROM dbo.items WITH (REPEATABLEREAD) WHERE id = 2")
+		all, rest := []any{int64(1), int64(2), int64(3)}, []any{int64(1), int64(3)}
+		require.Equal(t, all, other.exec("SELECT id FROM dbo.items WITH (UPDLOCK, READPAST, ROWLOCK)").values())
+		require.Equal(t, rest, other.exec("SELECT id FROM dbo.items WITH (XLOCK, READPAST, ROWLOCK)").values())
+		require.Equal(t, rest, other.exec("SELECT id FROM dbo.items WITH (XLOCK, READPAST, INDEX (IX_items_due), FORCESEEK) WHERE due > 0 AND note IS NOT NULL").values())
+		require.Equal(t, rest, other.exec("UPDATE q SET note = 'x' OUTPUT inserted.id FROM dbo.items AS q WITH (XLOCK, READPAST, ROWLOCK)").values())
+		update := other.start("UPDATE q SET note = 'x' OUTPUT inserted.id FROM dbo.items AS q WITH (UPDLOCK, READPAST, ROWLOCK)")
+		other.blocked() // it has a U lock, and needs an X lock
+		reader.exec("COMMIT")
+		require.Equal(t, all, update.result().values())
+	}
+}
+
+func TestExclusiveLocksOfAHintAreHeldToTheEndOfTheTransaction(t *testing.T) {
+	s := withItems(t, 2)
+	a, b := s.client(), s.client()
+	a.exec("BEGIN TRAN; SELECT id FROM dbo.items WITH (XLOCK) WHERE id = 1")
+	b.exec("SET LOCK_TIMEOUT 0")
+	b.fails(1222, "SELECT id FROM dbo.items WHERE id = 1")
+	require.Equal(t, []any{int64(2)}, b.exec("SELECT id FROM dbo.items WITH (READPAST)").values())
+	a.exec("COMMIT; BEGIN TRAN; SELECT id FROM dbo.items WITH (XLOCK, SERIALIZABLE) WHERE id = 2")
+	b.fails(1222, "SELECT id FROM dbo.items WITH (SERIALIZABLE) WHERE id = 2")
+	a.exec("COMMIT; BEGIN TRAN; SELECT id FROM dbo.items WITH (XLOCK, TABLOCK)")
+	b.fails(1222, "SELECT id FROM dbo.items WITH (READPAST)")
+	a.exec("COMMIT")
+}
+
 func TestAReadAtReadCommittedLeavesNoLock(t *testing.T) {
 	s := withItems(t, 3)
 	c := s.client()

@@ -94,7 +94,7 @@ INSERT dbo.items VALUES (1, 1, NULL); INSERT dbo.keyed (k) VALUES (0x0A)`)
 		"DELTE FROM dbo.items": 102,
 		"SELECT NOTHING(1)":    195,
 		"SELECT id FROM dbo.items WITH (ROWLOCK, READPSAT)": 321,
-		"SELECT id FROM dbo.items WITH (XLOCK)":             321,
+		"SELECT id FROM dbo.items WITH (PAGLOCK)":           321,
 		"CREATE TABLE dbo.items (id int)":                   2714,
 		"DROP TABLE dbo.nothing":                            3701,
 		"THROW 51000, N'own', 1":                            51000,

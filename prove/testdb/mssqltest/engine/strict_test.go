@@ -55,10 +55,11 @@ func TestATypeWithoutNHasOnlyCharactersOfItsCodePage(t *testing.T) {
 
 func TestHintsOfOneGroupConflict(t *testing.T) {
 	c := withItems(t, 1).client()
-	for _, hints := range []string{"ROWLOCK, READCOMMITTEDLOCK", "TABLOCK, READCOMMITTEDLOCK", "NOLOCK, ROWLOCK", "HOLDLOCK, READCOMMITTED", "READUNCOMMITTED, SERIALIZABLE"} {
+	for _, hints := range []string{"TABLOCK, READCOMMITTEDLOCK", "ROWLOCK, TABLOCK", "NOLOCK, ROWLOCK", "HOLDLOCK, READCOMMITTED", "READUNCOMMITTED, SERIALIZABLE"} {
 		c.fails(1047, "SELECT id FROM dbo.items WITH ("+hints+")")
 	}
 	c.exec("SELECT id FROM dbo.items WITH (HOLDLOCK, TABLOCK, UPDLOCK)")
+	c.exec("SELECT id FROM dbo.items WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK)") // Rebus sends it, and the server accepts it
 }
 
 func TestWithUpdlockReadCommittedIsIgnored(t *testing.T) {

@@ -175,7 +175,7 @@ func TestAStatementWithArgumentsIsACallOfSpExecutesqlByNumber(t *testing.T) {
 		return nothing(ctx, r, w)
 	}}
 	db := open(t, serve(t, h, tds.Options{}))
-	_, err := db.ExecContext(within(t), "delete q where id = @id", sql.Named("id", 1))
+	_, err := db.ExecContext(within(t), "delete q where id = @id", sql.Named("id", int64(1)))
 	require.NoError(t, err)
 	require.Equal(t, "sp_executesql", got.Load().Proc)
 	require.Equal(t, "delete q where id = @id", got.Load().Params[0].Value)

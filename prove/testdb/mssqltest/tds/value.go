@@ -49,9 +49,11 @@ func (d *decoder) rawValue(w wireType) (b []byte, null bool) {
 			return nil, true
 		}
 	case longLength:
-		if n = int(d.u32()); n == longNull {
+		long := d.u32()
+		if long == longNull {
 			return nil, true
 		}
+		n = int(long)
 	case plpLength:
 		return d.chunks()
 	}

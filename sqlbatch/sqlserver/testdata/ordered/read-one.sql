@@ -57,6 +57,16 @@ IF DATALENGTH(@key_list) > 0
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE z.i + x.i + y.i < DATALENGTH(@key_list) / 5;
+DECLARE @keyed int = CASE WHEN DATALENGTH(@key_list) > 0 THEN 1 ELSE 0 END;
+DECLARE @reached int = 0;
+IF @keyed = 1
+    SELECT @reached = CASE WHEN COUNT(*) < 20000 THEN 0 ELSE 1 END, @last = CASE WHEN COUNT(*) < 20000 THEN @last ELSE MAX(f.seq) END
+    FROM (
+        SELECT TOP (20000) q.seq
+        FROM [dbo].[chanq_orders] AS q WITH (READUNCOMMITTED, INDEX ([IX_chanq_orders__due]), FORCESEEK)
+        WHERE q.seq > @first AND q.seq <= @last AND q.slot = @slot
+        ORDER BY q.seq) AS f
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 DECLARE @blocked int = 0;
 DECLARE @end bigint = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF);
 DECLARE @left int;
@@ -79,7 +89,11 @@ BEGIN TRY
         INSERT INTO @walked (seq, id, above)
         SELECT TOP (@n) q.seq, q.id, 1
         FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-        WHERE q.seq > @first AND q.seq <= @last AND q.slot = @slot
+        WHERE q.seq > @first AND q.seq <= @last AND q.slot = @slot AND NOT EXISTS (
+            SELECT 1
+            FROM [dbo].[chanq_orders] AS r WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
+            INNER JOIN @keys AS k ON k.order_key = r.order_key
+            WHERE @keyed = 1 AND r.id = q.id AND r.seq = q.seq)
         ORDER BY q.seq
         OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         SET @left = @n - @@ROWCOUNT;
@@ -237,6 +251,8 @@ BEGIN
     INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
     OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 END;
+IF @reached = 1 AND @end > @last
+    SET @end = @last;
 IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.holds = 1)
 UPDATE r
 SET held = 1
