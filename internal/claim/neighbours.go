@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 )
@@ -83,7 +82,7 @@ func Join(key notify.Key, stop context.Context) *Neighbour {
 // database unnoticed, the context of that handler ends, and Handle waits until it has returned, or l has ended. It waits only for grace for
 // a handler whose lease was known to have expired before, because it might hang.
 func (n *Neighbour) Handle(l *lease.Lease, grace time.Duration) {
-	s, end, pause := n.of, time.Duration(math.MaxInt64), batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
+	s, end := n.of, time.Duration(math.MaxInt64)
 	for first := true; ; first = false {
 		s.mu.Lock()
 		former := s.handled[l.Item.ID]
@@ -97,7 +96,7 @@ func (n *Neighbour) Handle(l *lease.Lease, grace time.Duration) {
 		}
 		s.mu.Unlock()
 		former.Home.Owner.Expire(former)
-		time.Sleep(pause.Pause())
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
