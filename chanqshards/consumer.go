@@ -121,8 +121,8 @@ func (c *Consumer[T]) watch(r *reader[T]) {
 
 // hasStopped reports whether the shard's consumer has begun to stop.
 func (r *reader[T]) hasStopped() bool {
-	if !r.isReady() {
-		return false
+	if !r.isReady() || r.shard == nil {
+		return r.isReady() // it was never opened
 	}
 	select {
 	case <-r.shard.Done():

@@ -92,9 +92,9 @@ func rangeOf(from, upto, limit string) string {
 // rangeAbove is the range above the cursor without the rows of the keys, of the first rows that it walks. The last of these is in it: the
 // read ends there.
 func rangeAbove() string {
-	return `SELECT q.seq FROM (SELECT q.seq, q.order_key, row_number() OVER (ORDER BY q.seq) AS place FROM {live} AS q
-  WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q
-  WHERE (q.order_key IN ` + keyList + `) IS NOT 1 OR q.place = ` + mostWalked + ` LIMIT ?7 + 0`
+	return `SELECT f.seq FROM (SELECT q.seq, q.order_key, row_number() OVER (ORDER BY q.seq) AS place FROM {live} AS q
+  WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS f
+  WHERE (f.order_key IN ` + keyList + `) IS NOT 1 OR f.place = ` + mostWalked + ` LIMIT ?7 + 0`
 }
 
 var mostWalked = strconv.Itoa(sqlbatch.MostWalked)

@@ -13,4 +13,4 @@ WHERE d.database_id = DB_ID() AND d.delayed_durability = 2
 UNION ALL
 SELECT 'table' AS problem, t.name + N' is not a table' AS found
 FROM (VALUES (N'[dbo].[chanq_orders]'), (N'[dbo].[chanq_orders__dead]'), (N'[dbo].[chanq_orders__done]'), (N'[dbo].[chanq__queues]')) AS t (name)
-WHERE OBJECT_ID(t.name) IS NOT NULL AND OBJECT_ID(t.name, N'U') IS NULL;
+WHERE OBJECT_ID(t.name, N'U') IS NULL AND (OBJECT_ID(t.name, N'V') IS NOT NULL OR OBJECT_ID(t.name, N'SN') IS NOT NULL);
