@@ -33,7 +33,9 @@ type counts struct {
 }
 
 // These are the columns of ceilings.txt.
-func (c *counts) columns() []*int { return []*int{&c.tokens, &c.fields, &c.functions, &c.times, &c.errors} }
+func (c *counts) columns() []*int {
+	return []*int{&c.tokens, &c.fields, &c.functions, &c.times, &c.errors}
+}
 
 var columnNames = []string{"tokens", "fields", "function-typed fields", "times", "error types"}
 
