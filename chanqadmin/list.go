@@ -165,7 +165,8 @@ func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Plac
 	return list, end, nil
 }
 
-// lookBySeq is look for the live messages of an ordered queue, in one step.
+// lookBySeq is look for the live messages of an ordered queue, in one step. With a Type or a Key the step reads all that it may: as many
+// rows as the page has entries would mean a step for each few of them.
 func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
 	var from sqlbatch.Place
 	if after != nil {
@@ -174,17 +175,26 @@ func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch
 	if from.Upto, err = q.reach(ctx, "list", from.At, q.mostLooked(s.State)); err != nil {
 		return nil, nil, err
 	}
-	if list, err = q.outlines(ctx, s.State, l.Limit, &from); err != nil {
-		return list, nil, err
+	rows := l.Limit
+	if s.walked() {
+		rows = q.mostLooked(s.State)
 	}
-	switch {
-	case len(list) == l.Limit:
-		last := q.placeOf(&list[len(list)-1])
-		end = &last
-	case from.Upto < math.MaxInt64:
+	found, err := q.outlines(ctx, s.State, rows, &from)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range found {
+		if s.has(&found[i]) {
+			list = append(list, found[i])
+		}
+		if at := q.placeOf(&found[i]); len(list) == l.Limit || i == rows-1 {
+			return list, &at, nil
+		}
+	}
+	if from.Upto < math.MaxInt64 {
 		end = &sqlbatch.Place{At: from.Upto}
 	}
-	return slices.DeleteFunc(list, func(e Entry) bool { return !s.has(&e) }), end, nil
+	return list, end, nil
 }
 
 // outlines returns messages without headers and bodies.
