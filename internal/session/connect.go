@@ -20,17 +20,25 @@ const connectTimeout = 15 * time.Second
 // A *sql.DB might return a connection that was idle for hours. With probe set,
 // connect pings it first.
 func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
+	conn, _, err := connectFar(ctx, db, probe)
+	return conn, err
+}
+
+// connectFar is connect. far reports that it took longer than a moment because of the network, or of a database that is slow: the ping
+// was slow too.
+func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	type result struct {
 		conn *sql.Conn
+		far  bool
 		err  error
 	}
 	done := make(chan result)
 	go func() {
 		defer cancel()
-		conn, err := attempt(ctx, db, probe)
+		conn, far, err := attempt(ctx, db, probe)
 		select {
-		case done <- result{conn, err}:
+		case done <- result{conn, far, err}:
 		case <-ctx.Done():
 			if err == nil {
 				_ = conn.Close() // too late: it returns to the *sql.DB
@@ -39,9 +47,9 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 	}()
 	select {
 	case r := <-done:
-		return r.conn, r.err
+		return r.conn, r.far, r.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, false, context.Cause(ctx)
 	}
 }
 
@@ -49,14 +57,21 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 // whatever the driver does, and returns a panic of the driver as an error.
 func Connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) { return connect(ctx, db, true) }
 
-func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, err error) {
+func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {
 	defer caught(&err)
+	began := time.Now()
 	conn, err = db.Conn(ctx)
-	if err == nil && probe {
+	asked := time.Now()
+	if err == nil && (probe || asked.Sub(began) >= moment) {
 		conn, err = probed(ctx, db, conn)
+		took := time.Since(began)
+		far = took >= moment && took < roundTrips*time.Since(asked)
 	}
-	return conn, err
+	return conn, far, err
 }
+
+// roundTrips is more than connecting and a ping take together, with TLS.
+const roundTrips = 12
 
 const (
 	probeTimeout = 5 * time.Second

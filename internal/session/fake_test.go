@@ -32,6 +32,7 @@ type database struct {
 	forgotten int     // connections up to this one do not answer
 	undone    []error // per rollback, the error of its transaction's context
 	connect   func(context.Context) error
+	trip      time.Duration // how long a ping takes
 	left      func()                                 // called when a connection is closed, unless it is nil
 	texts     map[string]func(context.Context) error // what a statement does
 	ends      []func()                               // of statements that hang
@@ -126,8 +127,10 @@ var errNoAnswer = errors.New("no answer")
 
 func (c *connection) Ping(context.Context) error {
 	c.w.mu.Lock()
-	defer c.w.mu.Unlock()
-	if c.number <= c.w.forgotten {
+	trip, forgotten := c.w.trip, c.number <= c.w.forgotten
+	c.w.mu.Unlock()
+	time.Sleep(trip)
+	if forgotten {
 		return errNoAnswer
 	}
 	return nil

@@ -87,7 +87,9 @@ func newLane(p *Pool, k Kind) *lane {
 // connect creates a session. It pings the connection first, unless it is borrowed or the database has one writer.
 func (l *lane) connect(ctx context.Context) (*session, error) {
 	lent := l.kind == Note || l.kind == call
-	conn, err := connect(ctx, l.pool.db, !lent && !l.pool.traits.OneWriter)
+	began := time.Now()
+	conn, far, err := connectFar(ctx, l.pool.db, !lent && !l.pool.traits.OneWriter)
+	l.pool.arrived(time.Since(began), far)
 	if err != nil {
 		return nil, err
 	}
@@ -240,8 +242,9 @@ func (l *lane) failWaiting(err error) {
 func (l *lane) release(res *puddle.Resource[*session]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	reserved, _, _ := l.retention()
 	switch {
-	case res.Value().broken, l.pool.scarce(), l.open > l.reserved && !l.pool.spare(0): // the application needs it
+	case res.Value().broken, l.pool.scarce() && l.open > reserved, l.open > l.reserved && !l.pool.spare(0): // the application needs it
 		l.drop(res)
 	default:
 		l.assign(res)
@@ -282,18 +285,21 @@ func (l *lane) arm() {
 // their connections are closed then. Borrowed connections return to the *sql.DB, where the
 // application might wait for one. Others are closed: the *sql.DB does not know their age.
 func (l *lane) retention() (reserved int, long time.Duration, closes bool) {
+	awaited := 0
+	if time.Now().Before(l.awaited) {
+		awaited = 1
+	}
 	switch {
+	case l.pool.scarce() && l.pool.doubtful():
+		return awaited, keepBriefly, false
 	case l.pool.scarce():
-		return 0, 0, true
+		return 0, 0, false
 	case l.pool.limit() > 0:
 		return l.reserved, keepBriefly, false
 	case l.kind == Note:
 		return 0, keepBriefly, false
 	}
-	if time.Now().Before(l.awaited) {
-		return 1, keep, true
-	}
-	return 0, keep, true
+	return awaited, keep, true
 }
 
 // sweep closes the sessions that were idle for too long.

@@ -219,7 +219,7 @@ func (p *Part) release(res *puddle.Resource[*session]) {
 // unconnected says what the reason might be.
 func (p *Part) unconnected(err error) error {
 	if p.pool.scarce() {
-		err = fmt.Errorf("%w: the *sql.DB, its driver's pool, the role or the server allows too few connections", err)
+		err = fmt.Errorf("%w: there is no answer, or the *sql.DB, its driver's pool, the role or the server allows too few connections", err)
 	}
 	return unconnected(err)
 }

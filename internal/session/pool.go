@@ -63,6 +63,7 @@ type Pool struct {
 	dials   sync.WaitGroup
 	coming  atomic.Int64  // attempts to connect
 	starved atomic.Int64  // connections are scarce until then, in Unix nanoseconds
+	sure    atomic.Int64  // as starved, and not because of a slow network: see doubtful
 	single  turns         // of statements, while connections are scarce
 	alone   chan struct{} // of capacity 1: see Part.Alone
 	turn    chan struct{} // of capacity 1: see Part.Turn

@@ -179,6 +179,30 @@ func TestSessionsAreKeptAgainAfterAServerWasSlow(t *testing.T) {
 	})
 }
 
+// Connecting over a slow network takes long, which is no limit: the session that extends leases stays.
+func TestASlowNetworkIsNoLimit(t *testing.T) {
+	world(t, 0, func(w *database) {
+		const trip = 300 * time.Millisecond
+		extend, claim := w.join(Extend, 2), w.join(Claim, 1)
+		require.NoError(w, run(extend, "x"))
+		extend.Expect(time.Minute)
+		w.trip = trip
+		w.connect = func(context.Context) error { time.Sleep(6 * trip); return nil }
+		ended := make(chan error)
+		go func() { ended <- run(claim, "x") }()
+		pass(5 * trip)
+		require.True(w, w.pool.scarce(), "the other one is late")
+		began := time.Now()
+		require.NoError(w, run(extend, "x"))
+		require.Zero(w, time.Since(began), "it is used again")
+		require.NoError(w, <-ended)
+		require.NoError(w, run(claim, "x"))
+		require.Equal(w, 2, w.db.Stats().InUse, "both stay")
+		extend.Close()
+		claim.Close()
+	})
+}
+
 func TestAStatementWithoutAConnectionNamesTheReason(t *testing.T) {
 	world(t, 0, func(w *database) {
 		w.hide(1, false)
