@@ -87,7 +87,7 @@ func TestAConsumerThatEndedWithAnErrorIsNotAlive(t *testing.T) {
 	}
 	stops, breaks := consume("stops"), consume("breaks")
 	defer func() {
-		require.NoError(t, breaks.Shutdown(t.Context()))
+		require.ErrorIs(t, breaks.Shutdown(t.Context()), chanq.ErrNoSchema)
 		require.NoError(t, stops.Shutdown(t.Context()))
 	}()
 	code, _ := get(p.Live())

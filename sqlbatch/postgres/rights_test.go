@@ -167,7 +167,7 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	for range c.C() { // the channel is closed
 	}
 	r.requireRefused(c.Err())
-	require.NoError(t, c.Shutdown(r.ctx))
+	require.Equal(t, c.Err(), c.Shutdown(r.ctx))
 	_, err = testdb.Peek(r.ctx, q, chanqadmin.StateReady, 1)
 	r.requireRefused(err)
 	r.requireRefused(errors.Unwrap(testdb.Pause(r.ctx, q)))

@@ -100,7 +100,7 @@ func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 	}
 	requireRefused(t, 230, c.Err())
 	require.ErrorContains(t, c.Err(), "permission was denied")
-	require.NoError(t, c.Shutdown(ctx))
+	require.Equal(t, c.Err(), c.Shutdown(ctx))
 	for _, column := range []string{"body", "headers", "last_error"} {
 		_, err = db.ExecContext(ctx, "SELECT "+column+" FROM dbo.chanq_orders")
 		requireRefused(t, 230, err)
