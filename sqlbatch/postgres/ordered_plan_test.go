@@ -111,9 +111,9 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	catchUp.Cursor, catchUp.Upto, catchUp.Rows, catchUp.Old, catchUp.Keys = 1<<50, 1<<50, 0, math.MaxInt64, nil
 	fewRows.Slots, fewRows.Rows = own[:1], 1
 	uses := map[string]use{
-		"read":                 {q.Read(read), 0, 2},
-		"read few":             {q.Read(fewRows), 0, 2},
-		"catch up":             {q.Read(catchUp), 0, 2},
+		"read":                 {q.Read(read), 0, 3},
+		"read few":             {q.Read(fewRows), 0, 3},
+		"catch up":             {q.Read(catchUp), 0, 3},
 		"refill":               {q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
 		"fetch":                {q.Fetch(consumer, own, ids), 1, 0},
 		"look ordered":         {q.LookOrdered(consumer, own, ids), 1, 0},

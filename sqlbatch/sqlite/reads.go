@@ -90,10 +90,12 @@ func rangeOf(from, upto, limit string) string {
 }
 
 // rangeAbove is the range above the cursor without the rows of the keys, of the first rows that it walks. The last of these is in it: the
-// read ends there.
-var rangeAbove = `SELECT q.seq FROM (SELECT q.seq, q.order_key, row_number() OVER (ORDER BY q.seq) AS place FROM {live} AS q
-  WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q
-  WHERE (q.order_key IN ` + keyList + `) IS NOT 1 OR q.place = ` + mostWalked + ` LIMIT ?7 + 0`
+// read ends there. It is looked for only if a row of the keys is met.
+func rangeAbove() string {
+	const above = ` FROM {live} AS q WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq`
+	return `SELECT e.seq FROM (SELECT q.seq, q.order_key` + above + ` LIMIT ` + mostWalked + `) AS e
+  WHERE (e.order_key IN ` + keyList + `) IS NOT 1 OR e.seq = (SELECT q.seq` + above + ` LIMIT 1 OFFSET ` + mostWalked + ` - 1) LIMIT ?7 + 0`
+}
 
 var mostWalked = strconv.Itoa(sqlbatch.MostWalked)
 
@@ -105,7 +107,7 @@ FROM t CROSS JOIN (` + rangeOf("?5", "min(?6, ?11)", "?12 + 0") + `) AS w CROSS 
 WHERE t.walked
 UNION ALL
 SELECT ` + readColumns(givenAbove) + `
-FROM t CROSS JOIN (` + rangeAbove + `) AS w CROSS JOIN {live} AS q ON q.seq = w.seq
+FROM t CROSS JOIN (` + rangeAbove() + `) AS w CROSS JOIN {live} AS q ON q.seq = w.seq
 WHERE t.walked
 UNION ALL
 ` + readEnd(atEnd)
