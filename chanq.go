@@ -1,4 +1,21 @@
-// Package chanq turns a table in a SQL database into Go channels.
+// Package chanq turns a table in a SQL database into Go channels:
+//
+//	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
+//	check(err)
+//	for n := range 3 {
+//		producer.C() <- chanq.Msg(Order{Number: n})
+//	}
+//	check(producer.Close(ctx)) // nil: all are stored
+//
+//	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+//	check(err)
+//	for lease := range consumer.C() { // until the queue is empty
+//		fmt.Println("order", lease.Body.Number)
+//		check(lease.Ack()) // joins the next batch
+//	}
+//	check(consumer.Shutdown(ctx)) // nil: all acks are stored
+//
+// In your module: go get github.com/chanq/chanq@main.
 //
 // A Producer batches sends into multi-row INSERTs. A Consumer claims batches ahead of its readers and delivers them as leases on a
 // buffered channel. Acks and nacks are batched into periodic statements. chanq is made for SQL Server. The same code runs on
@@ -226,7 +243,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	within, cancel := context.WithTimeout(ctx, cfg.StatementTimeout)
 	defer cancel()
 	d, err := table.DialectOf(within, db, string(cfg.Dialect))
-	if session.Unconnected(err) {
+	if session.Unconnected(err) && !session.Hopeless(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {

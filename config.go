@@ -68,10 +68,10 @@ type Config struct {
 	// missing, or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default:
 	// HistoryKept.
 	History History
-	// SessionMaxAge is the age at which a connection of this queue's producers and consumers is replaced. SetConnMaxLifetime does not
-	// replace connections that are always in use: after a switch to another server by DNS they would stay with the old one. A
-	// connection that was idle for 1 min is also replaced. No statement and no transaction is interrupted. Connections to SQLite are
-	// not replaced. Default: 30 min. Range: 100 ms to 100 years.
+	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced.
+	// SetConnMaxLifetime does not replace connections that are always in use: after a switch to another server by DNS
+	// they would stay with the old one. A connection that was idle for 1 min is also replaced. No statement and no
+	// transaction is interrupted. Connections to SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
 	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Open, Queue.Send, Cancel and Empty,
 	// and of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls
@@ -262,10 +262,6 @@ type ConsumerConfig struct {
 	// reading the next due time, and does not listen for a Config.Notifier. With a Prefetch of 1 it holds the messages of its readers
 	// and one more. Default: false.
 	StopWhenIdle bool
-	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of them are idle at once. A consumer
-	// therefore does not end while a handler of another might send to its queue. Without StopWhenIdle it is an error. Default: none; the
-	// consumer ends on its own.
-	IdleGroup *IdleGroup
 }
 
 const minLease = 100 * time.Millisecond
@@ -284,9 +280,6 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	limit(&v, "ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
 	limit(&v, "ConsumerConfig.DrainFor", &c.DrainFor, DefaultDrainFor, time.Millisecond, sqlbatch.MaxDelay)
 	limit(&v, "ConsumerConfig.PollEvery", &c.PollEvery, time.Second, time.Millisecond, time.Hour)
-	if c.IdleGroup != nil && !c.StopWhenIdle {
-		v.wrong("ConsumerConfig.IdleGroup is set without StopWhenIdle: set both or neither")
-	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
 	}

@@ -164,14 +164,15 @@ func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 //   - Five seconds later it gives up the settles that are not stored: those messages are redelivered when their leases expire.
 //     Shutdown returns, 6 s after the end of ctx at the latest.
 //
-// The error wraps the cause of ctx, and states how many leases were released, settles given up, and handlers not returned.
+// The error is Err if the consumer ended by a permanent error, as that of Handle is. Otherwise it wraps the cause of ctx, and states how
+// many leases were released, settles given up, and handlers not returned.
 //
 // Any goroutine may call Shutdown again: the first ctx that ends counts, and a later call waits for handlers that had not returned.
 // The *sql.DB is in use until they have. After Handle, HandleBatches or Pipe has returned, Shutdown has nothing left to do. On SQLite
 // a goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	_, err := c.core.end(ctx, "shutdown")
-	return err
+	return cmp.Or(c.Err(), err)
 }
 
 // Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of Consume's context, ConsumerConfig.StopWhenIdle or a

@@ -25,13 +25,6 @@ type consumer struct {
 // newConsumer makes a consumer, and starts nothing. The leases' contexts have the values of values.
 func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consumer, error) {
 	c := &consumer{queue: q, cfg: cfg, health: q.availability("consumer")}
-	var group *consume.Group
-	if cfg.StopWhenIdle {
-		group = consume.NewGroup(1)
-		if cfg.IdleGroup != nil {
-			group = &cfg.IdleGroup.group
-		}
-	}
 	engine, err := consume.New(consume.Config{
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
@@ -44,8 +37,8 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 			return c.backoff(c.about(l, row), q.failed("read", err))
 		},
-		Doomed: func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
-		Group:  group, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
+		Doomed:       func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
+		StopWhenIdle: cfg.StopWhenIdle, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
 		Observer: consume.Observer{
 			Claimed: q.recorder.Claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
@@ -113,16 +106,6 @@ func reasonOf(l *lease.Lease) string {
 		return "chanq: cannot decode: last_error of the message says why"
 	}
 	return base.Redact(l.Text)
-}
-
-// IdleGroup ends consumers when all of them are idle at once, for example the stages of a pipeline: see ConsumerConfig.IdleGroup.
-type IdleGroup struct{ group consume.Group }
-
-// NewIdleGroup returns a group for this number of consumers. No consumer of the group ends before all have started.
-func NewIdleGroup(consumers int) *IdleGroup {
-	g := &IdleGroup{}
-	g.group.Init(consumers)
-	return g
 }
 
 // Claimed rows become leases with bodies.

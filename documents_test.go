@@ -61,6 +61,22 @@ func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
 	require.Greater(t, blocks, 20)
 }
 
+// The package comment begins with code of an example.
+func TestThePackageCommentBeginsWithALoopOverAChannel(t *testing.T) {
+	source, err := os.ReadFile("chanq.go")
+	require.NoError(t, err)
+	example, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(source), ":\n//\n//\t")
+	require.True(t, found)
+	block, _, found = strings.Cut(block, "\n//\n// ")
+	require.True(t, found)
+	block = regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(block, "")
+	require.Contains(t, unindented(string(example)), "\n"+unindented(block)+"\n")
+	require.Contains(t, block, "producer.C() <- ")
+	require.Contains(t, block, "range consumer.C()")
+}
+
 // quotes reports whether a block is part of a source. A block with a line of … is a sketch: the source contains
 // its lines in the same order, with other lines between them.
 func quotes(source, block string) bool {

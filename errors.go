@@ -33,9 +33,9 @@ var (
 	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error has the stored
 	// value.
 	ErrShards = errors.New("chanq: stored shard differs")
-	// ErrUnavailable: the database did not answer Open or StoredConfig, or Migrate got no connection, so the state of the queue is
-	// unknown. Try again later.
-	ErrUnavailable = errors.New("chanq: database does not answer")
+	// ErrUnavailable: the database did not answer Open or StoredConfig, or refused them, for example because it does not exist or
+	// is starting; or Migrate got no connection. The state of the queue is unknown. The error has the cause. Try again later.
+	ErrUnavailable = errors.New("chanq: database is not available")
 	// ErrNotDurable: the database may lose confirmed commits. The error names the setting. Config.Durability can allow it.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.

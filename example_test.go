@@ -14,9 +14,40 @@ import (
 
 type Order struct{ Number int }
 
+// A producer and a consumer are Go channels, with a table between them.
 func Example() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:") // or sql.Open("sqlserver", …)
+	check(err)
+	defer db.Close()
+	check(chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{})
+	check(err)
+
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
+	check(err)
+	for n := range 3 {
+		producer.C() <- chanq.Msg(Order{Number: n})
+	}
+	check(producer.Close(ctx)) // nil: all are stored
+
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	for lease := range consumer.C() { // until the queue is empty
+		fmt.Println("order", lease.Body.Number)
+		check(lease.Ack()) // joins the next batch
+	}
+	check(consumer.Shutdown(ctx)) // nil: all acks are stored
+	// Output:
+	// order 0
+	// order 1
+	// order 2
+}
+
+// The same with a pool of workers.
+func Example_handler() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
 	check(err)
 	defer db.Close()
 	cfg := chanq.Config{Hooks: chanq.LogHooks(slog.Default(), slog.LevelWarn)} // failures are logged
@@ -33,37 +64,6 @@ func Example() {
 		fmt.Println("order", lease.Body.Number)
 		return nil // acked; after an error the message is delivered again
 	})) // returns when all acks are stored
-	// Output:
-	// order 0
-	// order 1
-	// order 2
-}
-
-// The same with channels.
-func Example_channels() {
-	ctx := context.Background()
-	db, err := embedded.Open(":memory:")
-	check(err)
-	defer db.Close()
-	orders := openQueue[Order](ctx, db, "orders") // chanq.Migrate and chanq.Open
-
-	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
-	check(err)
-	for n := range 3 {
-		producer.C() <- chanq.Msg(Order{Number: n})
-	}
-	check(producer.Close(ctx)) // all are stored
-
-	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
-	check(err)
-	for lease := range consumer.C() {
-		fmt.Println("order", lease.Body.Number)
-		check(lease.Ack()) // joins the next batch
-		if lease.Body.Number == 2 {
-			consumer.Stop()
-		}
-	}
-	check(consumer.Shutdown(ctx)) // all acks are stored
 	// Output:
 	// order 0
 	// order 1

@@ -103,7 +103,7 @@ func handle[T any](leases <-chan *Lease[T], fn Handler[T]) {
 		}
 		if c := holderOf(l.lease); c.engine.Begin(l.lease) {
 			c.attempt(func() error { return invoke(c, l, fn) }, func(took time.Duration, err error) {
-				defer c.engine.Done()
+				defer c.engine.Done(l.lease)
 				c.dispose(&l.Delivery, took, err)
 			})
 		}
@@ -168,17 +168,17 @@ func (c *consumer) oneByOne() error {
 
 // handleBatch calls fn for a batch and, if that fails, for each of its leases.
 func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context, []*Lease[T]) error) {
-	held := make([]*Lease[T], 0, len(batch))
+	held, all := make([]*Lease[T], 0, len(batch)), make([]*lease.Lease, 0, len(batch))
 	for _, l := range batch {
 		if c.engine.Begin(l.lease) {
-			held = append(held, l)
+			held, all = append(held, l), append(all, l.lease)
 		}
 	}
 	if len(held) == 0 {
 		return
 	}
 	c.engine.CountAsOne(len(held))
-	defer c.engine.Done()
+	defer c.engine.Done(all...)
 	attempt := func(part []*Lease[T], then func(time.Duration, error)) {
 		under := make([]*lease.Lease, len(part))
 		for i, l := range part {

@@ -217,12 +217,6 @@ type hidden struct{ inner error }
 func (hidden) Error() string        { return "hidden" }
 func (e hidden) As(target any) bool { return errors.As(e.inner, target) }
 
-// endless wraps itself.
-type endless struct{}
-
-func (endless) Error() string   { return "endless" }
-func (e endless) Unwrap() error { return e }
-
 func TestWrappersOfAnErrorWhoseMethodsPanicKeepTheirEffect(t *testing.T) {
 	for _, method := range []string{"Error", "Unwrap", "Is", "As"} {
 		for how, end := range map[string]func(){"panics": func() { panic("no") }, "exits": runtime.Goexit} {
@@ -250,5 +244,4 @@ func TestWrappersOfAnErrorWhoseMethodsPanicKeepTheirEffect(t *testing.T) {
 			require.Equal(t, chanq.OutcomeRetry, chanq.Outcome(bad).Kind)
 		}
 	}
-	require.Equal(t, time.Minute, chanq.Outcome(errors.Join(chanq.RetryAfter(time.Minute, endless{}))).Delay)
 }

@@ -103,38 +103,6 @@ func TestHandleTakesTheLeasesOfSeveralConsumers(t *testing.T) {
 	require.ErrorContains(t, Handle(merged, 1, nil), "fn must not be nil")
 }
 
-// TestConsumersOfAGroupEndTogether: the handler of one consumer sends to the queue of the other, which is empty
-// before.
-func TestConsumersOfAGroupEndTogether(t *testing.T) {
-	first, second := openTestQueue[string](t, Config{}), openTestQueue[string](t, Config{})
-	in, between := testProducer(t, first, ProducerConfig{}), testProducer(t, second, ProducerConfig{})
-	_, err := in.SendBatch(soon(t), make([]Message[string], 3)...)
-	require.NoError(t, err)
-	group := NewIdleGroup(2)
-	cfg := ConsumerConfig{StopWhenIdle: true, IdleGroup: group}
-	b := testConsumer(t, second, cfg)
-	a := testConsumer(t, first, cfg)
-	handled := make(chan int)
-	go func() {
-		n := 0
-		for l := range b.C() {
-			n++
-			_ = l.Ack()
-		}
-		handled <- n
-	}()
-	require.NoError(t, a.Handle(1, func(ctx context.Context, _ *Lease[string]) error {
-		_, err := between.Send(ctx, Message[string]{})
-		return err
-	}))
-	require.Equal(t, 3, <-handled)
-	require.NoError(t, b.Shutdown(soon(t)))
-	_, err = first.Consume(t.Context(), cfg)
-	require.ErrorContains(t, err, "already has 2 consumers")
-	_, err = first.Consume(t.Context(), ConsumerConfig{IdleGroup: NewIdleGroup(1)})
-	require.ErrorContains(t, err, "IdleGroup is set without StopWhenIdle")
-}
-
 // TestTheShardOfAMessageNeverChanges: programs in other languages compute the same shard, and messages are stored
 // by it.
 func TestTheShardOfAMessageNeverChanges(t *testing.T) {

@@ -78,8 +78,8 @@ func (d *Delivery) Deadline() time.Time {
 // settles is full, and costs no round trip of its own. Wait returns the outcome.
 //
 // Ack returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the end of the consumer: Shutdown does not
-// wait for a lease that has expired or is in a transaction. After a rollback such a message is redelivered when its lease ends. The
-// function Ack takes a context and returns the outcomes.
+// wait for a lease that has expired. It waits for a lease that AckTx has acked until the commit is known, the lease is settled after a
+// rollback, or the lease ends. The function Ack takes a context and returns the outcomes.
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
 
 // Settle does what Consumer.Handle does with the error of a handler: nil acks, and any other error is Nack(err). Use it in a loop

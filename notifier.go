@@ -24,7 +24,9 @@ type Notifier interface {
 	// call Queue.Wake after it. While a Producer or Pipe has more to store, it notifies at most every 20 ms, and immediately when the
 	// last message is stored. Each commit is followed by a notification.
 	//
-	// A Notifier with a method PlainOnly() is used by plain queues only. Consumers of ordered queues then poll.
+	// A Notifier with a method PlainOnly() is used by plain queues only. Consumers of ordered queues then poll. Open
+	// calls a method SessionMaxAge(time.Duration) with Config.SessionMaxAge: a Notifier that has one replaces its
+	// connections at that age.
 	Notify(Notification)
 
 	// A consumer that found nothing calls Listen before its last poll and the pause that follows. A value of the channel ends that

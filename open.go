@@ -21,8 +21,11 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	if err != nil {
 		return nil, err
 	}
-	if err := session.Enough(db); err != nil {
-		return nil, core.failed("open", err)
+	err = session.Within(ctx, core.cfg.StatementTimeout, func(ctx context.Context) error {
+		return session.Enough(ctx, db, core.table.Dialect)
+	})
+	if err != nil {
+		return nil, core.failed("open", core.unanswered(err))
 	}
 	s := session.OpenOnce(db, core.table.Dialect)
 	defer s.Close()

@@ -40,12 +40,12 @@ func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
 	}
-	// The methods of the user's error may panic. What wraps it or is beside it counts nevertheless.
+	// The methods of the user's error may panic. What wraps it, or is joined with it, counts nevertheless.
 	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
 	_ = base.Call(func() {
 		o.Reason = errorText(err)
 	})
-	for left, n := []error{err}, 0; len(left) > 0 && n < mostWrapped; n++ {
+	for left := []error{err}; len(left) > 0; {
 		e := left[0]
 		left = left[1:]
 		switch w := e.(type) {
@@ -64,9 +64,6 @@ func Outcome(err error) HandlerOutcome {
 	}
 	return o
 }
-
-// mostWrapped is how many errors of a tree are read: an Unwrap method might return its own error.
-const mostWrapped = 10_000
 
 // inside returns the wrapper that err.As finds, and what err.Unwrap returns, except for a method that panics.
 func inside(err error) (in []error) {

@@ -65,7 +65,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 					}
 					return appendOutputs(&input.Item, to.core, out)
 				}, func(took time.Duration, err error) {
-					defer from.core.engine.Done()
+					defer from.core.engine.Done(l.lease)
 					if err != nil {
 						from.core.dispose(&l.Delivery, took, err)
 						return

@@ -126,7 +126,7 @@ func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end stri
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return q.failed("migrate", fmt.Errorf("%w: connect: %w", ErrUnavailable, err))
+		return q.failed("migrate", q.unanswered(fmt.Errorf("connect: %w", err)))
 	}
 	defer conn.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {

@@ -332,6 +332,9 @@ func (q *queue) adopt(s stored) {
 	q.table.SetPolicy(s.Policy)
 	q.table.Ordered, q.signals.Debouncer.Ordered = s.Slots > 0, s.Slots > 0
 	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, s.Slots > 0)
+	if n, ages := q.cfg.Notifier.(interface{ SessionMaxAge(time.Duration) }); ages {
+		n.SessionMaxAge(q.cfg.SessionMaxAge)
+	}
 	q.render(s.Slots)
 }
 

@@ -25,8 +25,8 @@ import (
 // Sends and acks in a transaction of the caller.
 
 // Tx is an open transaction: for example a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, or the Tx of an ent
-// client that was generated with the feature sql/execquery. A value that can begin transactions, such as a *sql.DB or a *sql.Conn,
-// commits each statement immediately. It is refused.
+// client that was generated with the feature sql/execquery. Package pgxtx makes one of a pgx.Tx. A value that can begin
+// transactions, such as a *sql.DB or a *sql.Conn, commits each statement immediately. It is refused.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

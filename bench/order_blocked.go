@@ -177,7 +177,7 @@ func (b *blocked) end(ctx context.Context) error {
 		for _, lease := range b.held {
 			errs = append(errs, lease.Release())
 		}
-		errs = append(errs, b.consumer.Shutdown(ctx), b.consumer.Err())
+		errs = append(errs, b.consumer.Shutdown(ctx))
 	}
 	return errors.Join(append(errs, b.store.remove())...)
 }

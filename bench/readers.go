@@ -93,7 +93,7 @@ func (t readTask) read(ctx context.Context, queue *chanq.Queue[[]byte], stop <-c
 					consumer.Stop()
 				}
 			}
-			errs[i] = errors.Join(errs[i], consumer.Shutdown(ctx), consumer.Err())
+			errs[i] = errors.Join(errs[i], consumer.Shutdown(ctx))
 		})
 	}
 	group.Wait()

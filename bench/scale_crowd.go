@@ -102,7 +102,7 @@ func shutdownAll(consumers []*chanq.Consumer[[]byte]) error {
 	errs := make([]error, len(consumers))
 	var all sync.WaitGroup
 	for i, c := range consumers {
-		all.Go(func() { errs[i] = errors.Join(c.Shutdown(context.Background()), c.Err()) })
+		all.Go(func() { errs[i] = c.Shutdown(context.Background()) })
 	}
 	all.Wait()
 	return errors.Join(errs...)

@@ -111,7 +111,9 @@ func (s *bareSession) claimFrom(n int) error {
 		s.messages = append(s.messages, m)
 		s.items = append(s.items, m.item)
 		floor := &s.floors[m.priority-sqlbatch.PriorityLow]
-		*floor = max(*floor, m.due)
+		if at := (sqlbatch.Head{Due: m.due, ID: m.item.ID}); floor.Compare(at) < 0 {
+			*floor = at
+		}
 		return nil
 	})
 }

@@ -42,7 +42,7 @@ type Queue struct {
 //
 // Like chanq.Open it refuses a *sql.DB with a limit of one connection, and a database that would break the guarantees of chanq,
 // except that it accepts a database that may lose commits. It costs three round trips. ErrNoSchema and ErrNewerSchema state the
-// remedy; ErrUnavailable means that the database does not answer.
+// remedy; ErrUnavailable means that the database does not answer, or refuses the connection.
 func Open(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) (*Queue, error) {
 	cfg = chanq.Config{
 		Dialect: cfg.Dialect, Schema: cfg.Schema, Label: cfg.Label, Notifier: cfg.Notifier, Durability: chanq.DurabilityAsIs,

@@ -53,16 +53,14 @@ const leastPrefetch = 16
 
 // Consume starts a consumer, as chanq.Queue.Consume does. The shards divide ConsumerConfig.Prefetch and PrefetchBytes equally. Each
 // shard buffers at least 16 messages, or Prefetch if that is less. A body that is larger than a shard's part of PrefetchBytes is
-// delivered alone, so n shards may hold n such bodies. A consumer with StopWhenIdle ends when all shards are idle at once. A
-// permanent error in one shard ends the consumer.
+// delivered alone, so n shards may hold n such bodies. With StopWhenIdle each shard stops when it is idle, and the consumer ends after
+// the last one: what a handler sends to a shard that has stopped is left for the next consumer. A permanent error in one shard ends the
+// consumer.
 func (q *Queue[T]) Consume(ctx context.Context, cfg chanq.ConsumerConfig) (*Consumer[T], error) {
 	n := len(q.places)
 	prefetch := or(cfg.Prefetch, chanq.DefaultPrefetch)
 	cfg.Prefetch = max(share(prefetch, n), min(prefetch, leastPrefetch))
 	cfg.PrefetchBytes = share(or(cfg.PrefetchBytes, chanq.DefaultPrefetchBytes), n)
-	if cfg.StopWhenIdle && cfg.IdleGroup == nil {
-		cfg.IdleGroup = chanq.NewIdleGroup(n)
-	}
 	c := &Consumer[T]{label: q.label, out: make(chan *chanq.Lease[T]), ended: make(chan struct{})}
 	c.stop, c.stopNow = context.WithCancel(ctx)
 	for _, place := range q.places {
@@ -89,7 +87,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg chanq.ConsumerConfig) (*Cons
 	return c, nil
 }
 
-// watch opens the shard, if it is not open, and ends the consumer when the shard's consumer ends.
+// watch opens the shard, if it is not open. It ends the consumer when the shard's consumer fails, or is the last one to stop.
 func (c *Consumer[T]) watch(r *reader[T]) {
 	select {
 	case <-r.ready:
@@ -113,7 +111,25 @@ func (c *Consumer[T]) watch(r *reader[T]) {
 	if err := r.shard.Err(); err != nil {
 		c.fail(err)
 	}
+	for _, r := range c.readers {
+		if !r.hasStopped() {
+			return
+		}
+	}
 	c.stopNow()
+}
+
+// hasStopped reports whether the shard's consumer has begun to stop.
+func (r *reader[T]) hasStopped() bool {
+	if !r.isReady() || r.shard == nil {
+		return r.isReady() // it was never opened
+	}
+	select {
+	case <-r.shard.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // fail ends the consumer with a permanent error.

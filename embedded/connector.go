@@ -68,15 +68,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 // open opens a connection. While several processes turn a new file into a database in WAL mode, SQLite refuses some of
 // them immediately, despite busy_timeout. open retries in this case.
 func (c *connector) open(ctx context.Context) (driver.Conn, error) {
-	const sqliteBusy = 5
 	for until := time.Now().Add(busyTimeout); ; {
 		inner, err := c.driver.Open(c.name)
-		refused := (*sqlite.Error)(nil)
-		if !errors.As(err, &refused) || refused.Code()&0xff != sqliteBusy || time.Now().After(until) {
+		if !isBusy(err) || time.Now().After(until) {
 			return inner, err
 		}
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(busyPause):
 		case <-ctx.Done():
 			return nil, err
 		}
@@ -248,6 +246,29 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 	return nothing, nil
 }
 
+// patiently runs a statement again while another program holds a lock, until busyTimeout is over or ctx ends. Within a transaction, which has
+// the lock, only a commit waits; a script might have run in part.
+func patiently[R any](ctx context.Context, c *conn, k kind, run func() (R, error)) (R, error) {
+	for until := time.Now().Add(busyTimeout); ; {
+		result, err := run()
+		if !isBusy(err) || k == scripts || c.inTx && k != commits || time.Now().After(until) {
+			return result, err
+		}
+		select {
+		case <-time.After(busyPause): // SQLite does not wait where two transactions might wait for each other
+		case <-ctx.Done():
+			return result, err
+		}
+	}
+}
+
+// isBusy reports SQLITE_BUSY, except for a transaction that reads an old state and can therefore never write.
+func isBusy(err error) bool {
+	const busySnapshot = busyCode | 2<<8
+	var coded interface{ Code() int }
+	return errors.As(err, &coded) && coded.Code()&0xff == busyCode && coded.Code() != busySnapshot
+}
+
 // leave leaves the writer queue after a statement that may have written.
 func (c *conn) leave() {
 	c.writers.journal.shorten(c.sqliteConn)
@@ -269,7 +290,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil {
 		return nil, err
 	}
-	inner, err := c.sqliteConn.BeginTx(ctx, opts)
+	inner, err := patiently(ctx, c, begins, func() (driver.Tx, error) { return c.sqliteConn.BeginTx(ctx, opts) })
 	leave(err)
 	if err != nil {
 		return nil, err
@@ -282,7 +303,12 @@ type tx struct {
 	conn *conn
 }
 
-func (t *tx) Commit() error   { return t.end(t.Tx.Commit) }
+func (t *tx) Commit() error {
+	return t.end(func() error {
+		_, err := patiently(context.Background(), t.conn, commits, func() (any, error) { return nil, t.Tx.Commit() })
+		return err
+	})
+}
 func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
 
 // end leaves the writer queue in any case: database/sql does not end a transaction
@@ -315,7 +341,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if err != nil {
 		return nil, err
 	}
-	res, err := c.sqliteConn.ExecContext(ctx, query, args)
+	res, err := patiently(ctx, c, kindOf(query), func() (driver.Result, error) { return c.sqliteConn.ExecContext(ctx, query, args) })
 	leave(err)
 	return res, err
 }
@@ -325,7 +351,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	if err != nil {
 		return nil, err
 	}
-	inner, err := c.sqliteConn.QueryContext(ctx, query, args)
+	inner, err := patiently(ctx, c, kindOf(query), func() (driver.Rows, error) { return c.sqliteConn.QueryContext(ctx, query, args) })
 	return leaveWithRows(inner, err, leave)
 }
 
@@ -359,7 +385,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.sqliteStmt.ExecContext(ctx, args)
+	res, err := patiently(ctx, s.conn, s.kind, func() (driver.Result, error) { return s.sqliteStmt.ExecContext(ctx, args) })
 	leave(err)
 	return res, err
 }
@@ -369,7 +395,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	if err != nil {
 		return nil, err
 	}
-	inner, err := s.sqliteStmt.QueryContext(ctx, args)
+	inner, err := patiently(ctx, s.conn, s.kind, func() (driver.Rows, error) { return s.sqliteStmt.QueryContext(ctx, args) })
 	return leaveWithRows(inner, err, leave)
 }
 

@@ -24,8 +24,13 @@ const journalLimit = 32 << 20
 // journalSuffix is the suffix of the write-ahead log's name, defined by SQLite.
 const journalSuffix = "-wal"
 
-// busyTimeout is how long a writer waits for another writer.
-const busyTimeout = 10 * time.Second
+// busyTimeout is how long a writer waits for another writer. SQLite itself waits busyTry, during which it sees no end of a context, and is
+// then asked again.
+const (
+	busyTimeout = 10 * time.Second
+	busyTry     = 250 * time.Millisecond
+	busyPause   = 10 * time.Millisecond // between two tries
+)
 
 // memory numbers the databases in memory, so that each Open has its own.
 var memory atomic.Int64
@@ -91,7 +96,7 @@ func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("chanq: embedded: path %q is neither a file nor \":memory:\"", path)
 	}
-	busy := fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())
+	busy := fmt.Sprintf("busy_timeout(%d)", busyTry.Milliseconds())
 	pragmas := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		busy, "journal_mode(WAL)", "synchronous(FULL)", "fullfsync(1)", "checkpoint_fullfsync(1)",
 		fmt.Sprintf("journal_size_limit(%d)", journalLimit), "cache_size(-65536)", "temp_store(MEMORY)",

@@ -43,7 +43,7 @@ func TestAFileIsDurableAndWaitsForLocks(t *testing.T) {
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "queue.db"))
 	require.NoError(t, err)
 	defer db.Close()
-	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "fullfsync": "1", "checkpoint_fullfsync": "1", "busy_timeout": "10000", "journal_size_limit": "33554432"} {
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "fullfsync": "1", "checkpoint_fullfsync": "1", "busy_timeout": "250", "journal_size_limit": "33554432"} {
 		var got string
 		require.NoError(t, db.QueryRow("PRAGMA "+pragma).Scan(&got))
 		require.Equal(t, want, got, pragma)

@@ -59,7 +59,7 @@ func (j *journal) shorten(conn driver.ExecerContext) {
 	for _, text := range []string{
 		fmt.Sprintf("PRAGMA busy_timeout(%d)", j.patience.Milliseconds()),
 		"PRAGMA wal_checkpoint(TRUNCATE)",
-		fmt.Sprintf("PRAGMA busy_timeout(%d)", busyTimeout.Milliseconds()),
+		fmt.Sprintf("PRAGMA busy_timeout(%d)", busyTry.Milliseconds()),
 	} {
 		_, _ = conn.ExecContext(context.Background(), text, nil)
 	}

@@ -79,4 +79,6 @@ func (busyError) Error() string {
 }
 
 // Code returns SQLite's result code, as the driver's own errors do.
-func (busyError) Code() int { return 5 }
+func (busyError) Code() int { return busyCode }
+
+const busyCode = 5 // SQLITE_BUSY

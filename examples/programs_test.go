@@ -22,7 +22,7 @@ import (
 )
 
 // A program exits with 1 after an error, and with 0 if the test runs it without an error, on its own or after a signal. Its standard
-// input stays open. Linking eight programs takes a while.
+// input stays open. Linking ten programs takes a while.
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	testdb.Long(t)
 	if runtime.GOOS == "windows" {
@@ -37,6 +37,8 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 		wants         string // expected output; a regular expression
 		signal        bool   // a signal is sent then
 	}{
+		{program: "first", file: "shop.db", wants: "order: cake"},
+		{program: "channels", file: "post.db", wants: `Thank you for your return of cake\.`},
 		{program: "hello", file: "shop.db", wants: "order 3: cake, attempt 1"},
 		{program: "batches", file: "measurements.db", args: []string{"1", "-1", "2"}, wants: "WARN chanq: handler failed .* CHECK constraint"},
 		{program: "ledger", file: "ledger.db", args: []string{"ada=100", "ada=-200"}, wants: "ada -200: balance 100, refused true"},
@@ -114,7 +116,7 @@ func send(t *testing.T, db *sql.DB, queue string, body int) {
 func TestAProgramThatHandlesMessagesLogsWhatFails(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)
-	require.Len(t, files, 8)
+	require.Len(t, files, 10)
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)

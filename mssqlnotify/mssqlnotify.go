@@ -41,6 +41,7 @@
 package mssqlnotify
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -86,11 +87,13 @@ type Notifier struct {
 	joined sync.WaitGroup
 	work   chan struct{} // of capacity 1: a consumer has begun to listen, or the last one has left
 	conn   *sql.Conn     // of the goroutine; nil: no connection
+	renew  time.Time     // a connection that is in use then is replaced
 
 	mu     sync.Mutex // guards the fields below; held briefly, not during a statement
 	closed bool
-	runs   bool     // the goroutine was started
-	queues []*queue // sorted by name, because the text of the statement depends on the order
+	maxAge time.Duration // of the connection; 0: unset
+	runs   bool          // the goroutine was started
+	queues []*queue      // sorted by name, because the text of the statement depends on the order
 }
 
 // New returns a Notifier on db, which must outlive it. It makes no database call.
@@ -108,6 +111,18 @@ func New(db *sql.DB, cfg Config) *Notifier {
 
 // Notify implements chanq.Notifier. It does nothing: the server polls for messages.
 func (b *Notifier) Notify(chanq.Notification) {}
+
+// defaultMaxAge is the default of chanq.Config.SessionMaxAge.
+const defaultMaxAge = 30 * time.Minute
+
+// SessionMaxAge implements an option of chanq.Notifier: the Notifier replaces its connection at the least of the ages.
+func (b *Notifier) SessionMaxAge(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.maxAge == 0 || d < b.maxAge {
+		b.maxAge = d
+	}
+}
 
 // PlainOnly implements an option of chanq.Notifier: ordered queues do not use the Notifier.
 func (b *Notifier) PlainOnly() {}
@@ -192,13 +207,8 @@ type answer struct {
 func (b *Notifier) request(r request) (answers []answer, err error) {
 	ctx, cancel := context.WithTimeout(b.open, r.atMost+patience)
 	defer cancel()
-	if b.conn == nil {
-		if b.db.Stats().MaxOpenConnections == 1 {
-			return nil, ErrOneConnection
-		}
-		if b.conn, err = session.Connect(ctx, b.db); err != nil {
-			return nil, err
-		}
+	if err := b.connect(ctx); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if p := recover(); p != nil { // a panic of the driver
@@ -236,6 +246,32 @@ func (b *Notifier) request(r request) (answers []answer, err error) {
 		return nil, fmt.Errorf("a request for %d queues returned %d rows", len(answers), n)
 	}
 	return answers, nil
+}
+
+// connect takes a connection, unless there is one that is not old. No request runs: it loses nothing.
+func (b *Notifier) connect(ctx context.Context) (err error) {
+	for now := time.Now(); ; {
+		if b.conn == nil {
+			if b.db.Stats().MaxOpenConnections == 1 {
+				return ErrOneConnection
+			}
+			if b.conn, err = session.Connect(ctx, b.db); err != nil {
+				return err
+			}
+		}
+		if now.Before(b.renew) {
+			return nil
+		}
+		first := b.renew.IsZero()
+		b.mu.Lock()
+		age := cmp.Or(b.maxAge, defaultMaxAge)
+		b.mu.Unlock()
+		b.renew = now.Add(age - rand.N(age/8+1)) // not all processes connect simultaneously
+		if first {
+			return nil
+		}
+		b.discard()
+	}
 }
 
 // discard closes the connection instead of releasing it to the *sql.DB.

@@ -123,6 +123,33 @@ func TestAFailedRequestIsRepeated(t *testing.T) {
 	})
 }
 
+func TestAnOldConnectionIsReplacedBetweenTwoRequests(t *testing.T) {
+	each(t, func(w *world) {
+		w.Queue("work", chanq.Config{})
+		sender := w.sender("work")
+		conns := map[int]bool{}
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if isRequest(op) {
+				conns[op.Conn] = true
+			}
+			return faultdb.Fault{}
+		})
+		b, changed := w.notifier(w.DB)
+		q := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Notifier: b, SessionMaxAge: 2 * time.Second})
+		c := testdb.Start(w, q, rarely)
+		for range 3 {
+			w.asleep(c)
+			w.settle(2500 * time.Millisecond)
+			w.pass("a", sender, c)
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, b.Close())
+		w.Faults.Inject(nil)
+		require.GreaterOrEqual(w, len(conns), 3)
+		require.Empty(w, changed)
+	})
+}
+
 // At most one request runs at a time for all queues of the Notifier, even while queues are added and removed.
 func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
 	each(t, func(w *world) {

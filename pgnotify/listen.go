@@ -34,14 +34,21 @@ type lostError struct{ error }
 
 func (e lostError) Unwrap() error { return e.error }
 
+// errOld ends a connection that has reached its age.
+var errOld = errors.New("the connection is old")
+
 // listen connects repeatedly until Close.
 func (b *Notifier) listen() {
+	defer b.disconnect(false)
 	pause, silent := lowPause, false
 	for b.open.Err() == nil {
 		err := b.connect()
-		b.disconnect()
+		b.disconnect(errors.Is(err, errOld))
 		if b.open.Err() != nil {
 			return
+		}
+		if errors.Is(err, errOld) {
+			continue
 		}
 		b.status.Set(err)
 		var lost lostError

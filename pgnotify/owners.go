@@ -100,15 +100,16 @@ func (b *Notifier) receivedOwners(channel, payload string) (was bool) {
 	return was
 }
 
-// disconnectOwners closes the channels of all consumers that listened on the lost connection. mu is held.
-func (b *Notifier) disconnectOwners() {
+// disconnectOwners is disconnect for ordered queues. mu is held.
+func (b *Notifier) disconnectOwners(old bool) {
 	for _, q := range b.owners {
-		if q.live {
+		if !old && (q.live || b.replacing) {
 			for _, w := range q.waiters {
 				close(w.woken)
 			}
-			q.waiters, q.live = nil, false
+			q.waiters = nil
 		}
+		q.live = false
 	}
 }
 

@@ -30,17 +30,20 @@
 //
 // # Cost
 //
-// While consumers are idle a Notifier holds one connection of the *sql.DB, and briefly a second one for each notification and each
-// check. Idle processes run one statement every 30 s in addition to the polls of their consumers. A notification is one statement, in
-// a separate goroutine: senders do not wait for it. It needs no permission. The locks have the class 1667788401 ('chnq') in pg_locks. The
-// names of the channels begin with chnq_.
+// While consumers are idle a Notifier holds one connection of the *sql.DB, and briefly a second one for each notification
+// and each check. It replaces the first one at the age chanq.Config.SessionMaxAge; consumers poll when the next one
+// listens. Idle processes run one statement every 30 s in addition to the polls of their consumers. A notification is one
+// statement, in a separate goroutine: senders do not wait for it. It needs no permission. The locks have the class
+// 1667788401 ('chnq') in pg_locks. The names of the channels begin with chnq_.
 package pgnotify
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"database/sql"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -93,16 +96,22 @@ type Notifier struct {
 	owners    map[string]*ownerQueue
 	unsent    map[string]*pending
 	dirty     bool               // the listener has something to do
+	replacing bool               // the waiters wait for a connection that replaces an old one
+	maxAge    time.Duration      // of the listener's connection; 0: unset
 	interrupt context.CancelFunc // ends its wait for a notification; nil: it does not wait
 }
 
-// lastNotifications is how long Close still sends notifications.
-const lastNotifications = time.Second
+const (
+	// lastNotifications is how long Close still sends notifications.
+	lastNotifications = time.Second
+	// defaultMaxAge is the default of chanq.Config.SessionMaxAge.
+	defaultMaxAge = 30 * time.Minute
+)
 
 // New returns a Notifier on db, which must outlive it. It makes no database call.
 func New(db *sql.DB, cfg Config) *Notifier {
 	b := &Notifier{
-		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
+		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(crand.Text()),
 		soon: make(chan struct{}, 1), plain: map[string]*waitedQueue{}, owners: map[string]*ownerQueue{}, unsent: map[string]*pending{}, pace: usual,
 	}
 	b.open, b.close = context.WithCancel(context.Background())
@@ -128,6 +137,24 @@ func (b *Notifier) Close() error {
 
 // Err returns why notifications are not received, or nil if they are received or no consumer has listened yet.
 func (b *Notifier) Err() error { return b.status.Err() }
+
+// SessionMaxAge implements an option of chanq.Notifier: the Notifier replaces its connection at the least of the ages.
+func (b *Notifier) SessionMaxAge(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.maxAge == 0 || d < b.maxAge {
+		b.maxAge = d
+	}
+}
+
+// old returns when a connection of now is old: at its maximum age, or up to an eighth before, so that not all
+// processes connect simultaneously.
+func (b *Notifier) old(now time.Time) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	age := cmp.Or(b.maxAge, defaultMaxAge)
+	return now.Add(age - rand.N(age/8+1))
+}
 
 // sleep waits for d, or for Close.
 func (b *Notifier) sleep(d time.Duration) {

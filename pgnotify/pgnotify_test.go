@@ -287,6 +287,42 @@ func TestALostConnectionIsReplacedAndMessagesSentMeanwhileAreFound(t *testing.T)
 	}
 }
 
+func TestAnOldConnectionIsReplacedAndMessagesSentMeanwhileAreFound(t *testing.T) {
+	t.Parallel()
+	for kind, slots := range map[string][]int{"plain": nil, "ordered": {1}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			p := newDatabase(t)
+			p.migrate()
+			db := p.connect()
+			b, changed := p.notifier(db)
+			sender, _ := p.notifier(p.connect())
+			testdb.OpenOn[string](p, db, "work", chanq.Config{Notifier: b, SessionMaxAge: 150 * time.Millisecond})
+			woken, stop := b.Listen(work, slots)
+			testdb.Receive(p, woken, "the first value")
+			seen := map[int]bool{}
+			for began := time.Now(); len(seen) < 4; {
+				require.Less(t, time.Since(began), testdb.Patience, "it is replaced")
+				var pid int
+				err := p.admin.QueryRow(`SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1667788401
+					AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1`).Scan(&pid)
+				if err == nil { // otherwise the connection is being replaced
+					seen[pid] = true
+				}
+				sender.Notify(chanq.Notification{Queue: work, Messages: 1, Slots: slots})
+				select { // a notification, or that the next connection listens
+				case _, open := <-woken:
+					require.True(t, open, "the consumer need not poll in between")
+				case <-time.After(testdb.Patience):
+					require.Fail(t, "a notification is lost")
+				}
+			}
+			require.Empty(t, changed)
+			stop()
+		})
+	}
+}
+
 func TestADriverThatDropsNotificationsIsReported(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)

@@ -26,7 +26,7 @@ type session struct {
 	sent   time.Time  // when the last check was sent; zero: not yet
 }
 
-// serve receives notifications until the connection fails, a check does not arrive, or the Notifier is closed. It returns a
+// serve receives notifications until the connection fails, a check does not arrive, the connection is old, or the Notifier is closed. It returns a
 // lostError if the connection had received notifications.
 func (s *session) serve() error {
 	// Before the session takes any lock, because a pooler may pass the session to other clients.
@@ -54,8 +54,12 @@ func (s *session) serve() error {
 		return err // a refusal is retried later than a lost connection
 	}
 	s.notifier.status.Set(nil)
-	for err == nil {
-		if err = s.wait(next); err == nil {
+	for old := s.notifier.old(time.Now()); err == nil; {
+		left := time.Until(old)
+		if left <= 0 {
+			return errOld
+		}
+		if err = s.wait(min(next, left)); err == nil {
 			next, err = s.act()
 		}
 	}

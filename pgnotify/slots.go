@@ -162,12 +162,13 @@ func (b *Notifier) received(channel string, messages int) {
 	}
 }
 
-// disconnect ends all waiters, because the connection is lost and with it the listener slots.
-func (b *Notifier) disconnect() {
+// disconnect ends all waiters, because the connection is lost and with it the listener slots. If the connection was just old, they
+// wait for the next one, which wakes them when it listens: they poll for messages that were sent in between.
+func (b *Notifier) disconnect(old bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range b.plain {
-		if l.slot >= 0 {
+		if !old && (l.slot >= 0 || b.replacing) {
 			for _, w := range l.waiters {
 				close(w.woken)
 			}
@@ -176,8 +177,8 @@ func (b *Notifier) disconnect() {
 		l.slot, l.listening = -1, -1
 		l.failures, l.tryAt = 0, time.Time{}
 	}
-	b.disconnectOwners()
-	b.dirty = true
+	b.disconnectOwners(old)
+	b.dirty, b.replacing = true, old
 }
 
 // job is a statement for the listener.

@@ -193,8 +193,8 @@ type Queue interface {
 	// settles wait for LockWait, the statements after them do too.
 	InOwnTx() Queue
 	// SkipLocked builds settles and extensions that leave out rows that other transactions have locked. Without it, and outside of a caller's
-	// transaction, they either do the same, or wait for up to LockWait and fail with class RolledBack, whichever costs the database less if
-	// nothing is locked. A row that a settle does not return is gone, belongs to another consumer, or is locked: see Look.
+	// transaction, they leave out some of them or none, and wait for the others for up to LockWait and fail with class RolledBack, whichever
+	// costs the database less if nothing is locked. A row that a settle does not return is gone, belongs to another consumer, or is locked: see Look.
 	SkipLocked() Queue
 
 	// Enqueue stores all rows. If an id or key already exists, it stores none and fails with class Duplicate. No result.
@@ -237,7 +237,7 @@ type Queue interface {
 	// claimed now was due, or else the database's time; due_in, milliseconds until something can be claimed there, the end of a lease included
 	// (zero or less: now; NULL: nothing known); and consumers, how many consumers the queue has. Suspects do not count there. If the first
 	// message that no consumer leases is a suspect, the row continues with its id, fence, crashes (including the lease that has expired) and
-	// alone (of that lease); otherwise these are NULL. It returns no row if the queue is paused. It writes nothing and takes no lock.
+	// alone (of that lease); otherwise these are NULL. Last is the ID of the message of head, or NULL after a suspect. It returns no row if the queue is paused. It writes nothing and takes no lock.
 	Rescan() Statement
 
 	// These apply to the items whose id and fence match and return id, fence of each such item, with the fence that matched. On an ordered

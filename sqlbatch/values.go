@@ -1,6 +1,8 @@
 package sqlbatch
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -14,13 +16,24 @@ const (
 	Priorities     = PriorityUrgent - PriorityLow + 1
 )
 
-// Heads has, for each priority from the lowest up, where a claim begins to read: at messages that were due then, in Unix
-// milliseconds of the database's clock, or later. 0 is the beginning.
+// Heads has, for each priority from the lowest up, where a claim begins to read. The zero value is the beginning.
 //
 // Entries of claimed and settled messages are before the others: PostgreSQL's dead index entries until a vacuum, and
 // while a snapshot might still see them; SQL Server's ghosts until their cleanup; and leased messages. A claim that began
 // at the beginning would walk all of them each time.
-type Heads [Priorities]int64
+type Heads [Priorities]Head
+
+// Head is a place in the order of a priority: a message that was due then, in Unix milliseconds of the database's clock. Many messages
+// that were sent together are due at the same time.
+type Head struct {
+	Due int64
+	ID  [16]byte
+}
+
+// Compare compares two places.
+func (h Head) Compare(o Head) int {
+	return cmp.Or(cmp.Compare(h.Due, o.Due), bytes.Compare(h.ID[:], o.ID[:]))
+}
 
 // HeadMargin is how far a head stays behind the database's clock: a message whose INSERT took less than this long is
 // found although later ones were claimed meanwhile. A quarter of a second is longer than almost every commit, and short
@@ -189,6 +202,9 @@ type ClaimParams struct {
 	// Inline is the size of the largest body that the claim returns. Messages with larger bodies are leased with a NULL
 	// body: read it with Contents. If Inline is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int
+	// PastReaders: the claim also skips rows that readers have locked. It is for the claim after one that failed because of such a lock,
+	// on SQL Server; elsewhere readers lock no row, or a claim always skips those that they have locked.
+	PastReaders bool
 }
 
 // SuspectLapses is how many expired leases in a row make a message a suspect, which Claim leaves out. An expired lease
@@ -295,6 +311,8 @@ const (
 	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit might be lost after it was confirmed
 	ProblemMemory     = "memory"     // the database has no file: unless another connection has these tables as well, each connection has its own
+	ProblemHidden     = "hidden"     // the database hides rows from this role, so that the queue looks empty
+	ProblemTable      = "table"      // an object with the name of a table is no table
 	ProblemNode       = "node"       // programs that connect both here and to other nodes would break the order of a queue
 )
 

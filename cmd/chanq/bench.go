@@ -17,7 +17,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f := tryout.Config{}
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure a queue on this database, in a minute",
+		Short: "Measure a queue on this database, in half a minute",
 		Long: `Makes a queue of its own, measures it, and drops it: how many messages a second a producer
 stores, how many a consumer takes and acks, both while there is nothing else to do, and how long
 a message is under way from Send to the handler while few come. Each of the four parts takes a quarter of

@@ -226,8 +226,11 @@ func start(t *testing.T, args ...string) *child {
 // finish runs the program to its end and returns its output.
 func finish(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), program(t), args...).Output()
-	require.NoError(t, err)
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program(t), args...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s%s", out, said.Bytes()[max(0, said.Len()-2000):])
 	return string(out)
 }
 

@@ -119,7 +119,7 @@ func (r *receiver) take(ctx context.Context, q *chanq.Queue[[]byte]) error {
 	}
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	err = errors.Join(err, c.Shutdown(bound), c.Err())
+	err = errors.Join(err, c.Shutdown(bound))
 	switch {
 	case err != nil || r.flags.follow:
 	case ctx.Err() != nil && (taken == 0 || taken != r.flags.n):

@@ -66,22 +66,31 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	}
 
 	stages, ctx := errgroup.WithContext(ctx) // the error of a stage stops the other
-	both := chanq.ConsumerConfig{StopWhenIdle: true, IdleGroup: chanq.NewIdleGroup(2)}
+	counting, counted := context.WithCancel(ctx)
 	stages.Go(func() error {
-		consumer, err := files.Consume(ctx, both)
+		defer counted()
+		consumer, err := files.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 		if err != nil {
 			return err
 		}
 		return chanq.Pipe(consumer, counts, 4, count)
 	})
 	stages.Go(func() error {
-		consumer, err := counts.Consume(ctx, both)
-		if err != nil {
+		if err := storeAll(counting, db, counts, chanq.ConsumerConfig{}); err != nil {
 			return err
 		}
-		return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[counted]) error { return store(ctx, db, lease) })
+		return storeAll(ctx, db, counts, chanq.ConsumerConfig{StopWhenIdle: true}) // what is left
 	})
 	return stages.Wait() // the messages between the stages are in the database, so the stages may end in any order
+}
+
+// storeAll is the second stage, until ctx or the consumer ends.
+func storeAll(ctx context.Context, db *sql.DB, counts *chanq.Queue[counted], config chanq.ConsumerConfig) error {
+	consumer, err := counts.Consume(ctx, config)
+	if err != nil {
+		return err
+	}
+	return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[counted]) error { return store(ctx, db, lease) })
 }
 
 func open[T any](ctx context.Context, db *sql.DB, name string) (*chanq.Queue[T], error) {
@@ -102,7 +111,7 @@ func count(_ context.Context, lease *chanq.Lease[string]) ([]chanq.Message[count
 	return []chanq.Message[counted]{chanq.Msg(counted{lease.Body, len(strings.Fields(string(text)))})}, nil
 }
 
-// store is the second stage. It stores the count of a file and acks its message in one transaction.
+// store stores the count of a file and acks its message in one transaction.
 func store(ctx context.Context, db *sql.DB, lease *chanq.Lease[counted]) error {
 	err := chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO words (path, n) VALUES (?, ?)", lease.Body.Path, lease.Body.Words); err != nil {

@@ -92,12 +92,15 @@ func (t *trials) canBegin() bool {
 	return t.lease == nil && len(t.rescans.suspects) > 0
 }
 
-// wait returns the time until a doubtful mark is to be repeated.
+// wait returns the time until a doubtful mark is to be repeated, or a finished trial to be reviewed.
 func (t *trials) wait() time.Duration {
-	if t.doubtful == nil {
-		return math.MaxInt64
+	switch {
+	case t.doubtful != nil:
+		return max(0, t.again-base.Now())
+	case t.lease != nil && t.lease.Ended():
+		return max(time.Millisecond, min(t.look, t.lease.Period.Deadline())-base.Now())
 	}
-	return max(0, t.again-base.Now())
+	return math.MaxInt64
 }
 
 // review ends a finished trial. It looks up a lease that was acked in a transaction, or whose settle has an unknown outcome.

@@ -32,12 +32,18 @@ type Config struct {
 	Abandoned    context.Context // ends when the consumer drops what is not stored in the database yet
 	Home         *lease.Home
 	Holder       Holder
-	Idleness     Idleness // nil without StopWhenIdle
+	Halt         context.CancelFunc // stops the consumer when it is idle; nil without StopWhenIdle
 	Neighbour    *Neighbour
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
 	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle
 	SpareTime    time.Duration   // timeout of a statement that no message waits for
+}
+
+// holds reports whether a lease has not ended, or a handler has not returned.
+func (c *Config) holds() bool {
+	leases, handlers := c.Holder.Held()
+	return leases+handlers > 0
 }
 
 // quiet reports that a last trial may begin after no other lease was held for unheld: no handler runs, or the one that does hangs and has

@@ -38,7 +38,9 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	for _, l := range leases {
 		if l.Op == lease.Release {
 			p := &low[l.Priority-sqlbatch.PriorityLow]
-			*p = min(*p, l.Due)
+			if at := (sqlbatch.Head{Due: l.Due, ID: l.Item.ID}); at.Compare(*p) < 0 {
+				*p = at
+			}
 		}
 	}
 	return low
@@ -93,7 +95,7 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	from := h.now
 	for p := range from {
 		if now-h.seen[p] > sqlbatch.HeadMargin/2 {
-			from[p] -= min(max(0, from[p]), sqlbatch.HeadMargin.Milliseconds())
+			from[p] = sqlbatch.Head{Due: from[p].Due - min(max(0, from[p].Due), sqlbatch.HeadMargin.Milliseconds())}
 		}
 	}
 	return from
@@ -103,8 +105,8 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
-		if rows[i].Due > h.now[p] {
-			h.now[p], h.seen[p] = rows[i].Due, now-took
+		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
+			h.now[p], h.seen[p] = at, now-took
 		}
 	}
 	switch {
@@ -169,9 +171,9 @@ func (h *head) end(s rescan) (below bool) {
 		h.due = s.began + s.took + s.Due
 	}
 	for p, found := range s.Heads {
-		if found < h.before[p] {
+		if found.Compare(h.before[p]) < 0 {
 			below = below || s.Ready[p]
-		} else if found < h.now[p] {
+		} else if found.Compare(h.now[p]) < 0 {
 			continue
 		}
 		h.now[p], h.seen[p] = found, s.began

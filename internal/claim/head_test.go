@@ -33,43 +33,43 @@ func rescaned(heads sqlbatch.Heads) head {
 }
 
 func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
-	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
+	f := rescaned(headsAt(10, 20, 30, 40))
 	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41), at(priorityNormal, 12)}, 0, 0)
-	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "urgent messages do not hide low ones")
+	require.Equal(t, headsAt(10, 25, 30, 45), f.ask(0), "urgent messages do not hide low ones")
 	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
-	require.Equal(t, sqlbatch.Heads{10, 25, 30, 45}, f.ask(0), "messages below do not move it")
+	require.Equal(t, headsAt(10, 25, 30, 45), f.ask(0), "messages below do not move it")
 }
 
 func TestAReleaseLowersTheHead(t *testing.T) {
-	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
+	f := rescaned(headsAt(10, 20, 30, 40))
 	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0, 0)
 	back := notify.NoPlace
-	back[normal], back[urgent] = 15, 45
+	back[normal].Due, back[urgent].Due = 15, 45
 	f.lower(back)
-	require.Equal(t, sqlbatch.Heads{10, 15, 30, 40}, f.ask(0))
+	require.Equal(t, headsAt(10, 15, 30, 40), f.ask(0))
 
 	f.begin(second)
-	back[normal] = 5
+	back[normal].Due = 5
 	f.lower(back)
 	f.claimed([]table.Claimed{at(priorityNormal, 26)}, 0, 0)
-	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{60, 60, 60, 60}}})
-	require.Equal(t, sqlbatch.Heads{60, 5, 60, 45}, f.ask(0), "the rescan had not seen the message")
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: headsAt(60, 60, 60, 60)}})
+	require.Equal(t, headsAt(60, 5, 60, 45), f.ask(0), "the rescan had not seen the message")
 }
 
 func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
-	f := rescaned(sqlbatch.Heads{10, 20, 30, 40})
+	f := rescaned(headsAt(10, 20, 30, 40))
 	ready := [4]bool{normal: true, urgent: true}
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(second)
 	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0, 0)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Heads{200, 50, 200, 60}}}))
-	require.Equal(t, sqlbatch.Heads{200, 50, 200, 120}, f.ask(0),
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: headsAt(200, 50, 200, 60)}}))
+	require.Equal(t, headsAt(200, 50, 200, 120), f.ask(0),
 		"what it saw at or behind the head of its beginning has been claimed since, or is still to come")
 
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(2 * second)
-	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: sqlbatch.Heads{300, 150, 300, 300}}}))
-	require.Equal(t, sqlbatch.Heads{300, 150, 300, 300}, f.ask(0), "other consumers have claimed the rest")
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: headsAt(300, 150, 300, 300)}}))
+	require.Equal(t, headsAt(300, 150, 300, 300), f.ask(0), "other consumers have claimed the rest")
 
 	before := f
 	f.begin(3 * second)
@@ -78,12 +78,12 @@ func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 }
 
 func TestTheHeadFollowsADatabasesClockThatGoesBack(t *testing.T) {
-	f := rescaned(sqlbatch.Heads{1000, 1000, 1000, 1000})
+	f := rescaned(headsAt(1000, 1000, 1000, 1000))
 	f.claimed([]table.Claimed{at(priorityNormal, 2000)}, 0, 0)
 	f.begin(second)
 	f.claimed([]table.Claimed{at(priorityNormal, 2100)}, 0, 0)
-	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{500, 500, 500, 500}}}))
-	require.Equal(t, sqlbatch.Heads{500, 500, 500, 500}, f.ask(0))
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Heads: headsAt(500, 500, 500, 500)}}))
+	require.Equal(t, headsAt(500, 500, 500, 500), f.ask(0))
 }
 
 func TestTheFirstRescanIsAtOnceAndTheNextASecondLater(t *testing.T) {
@@ -167,32 +167,32 @@ func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
 
 func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T) {
 	margin := sqlbatch.HeadMargin.Milliseconds()
-	f := rescaned(sqlbatch.Heads{100, 10_000, 10_000, 10_000})
+	f := rescaned(headsAt(100, 10_000, 10_000, 10_000))
 	f.claimed([]table.Claimed{at(priorityNormal, 20_000)}, second/100, 10*second)
 	soon := f.ask(10*second + sqlbatch.HeadMargin/4)
-	require.EqualValues(t, 20_000, soon[normal], "the claim itself reaches back")
-	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the rescan")
+	require.EqualValues(t, 20_000, soon[normal].Due, "the claim itself reaches back")
+	require.Equal(t, 10_000-margin, soon[urgent].Due, "nothing urgent was claimed since the rescan")
 	f.claimed(nil, 0, 10*second+sqlbatch.HeadMargin)
-	require.Equal(t, sqlbatch.Heads{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(10*second+sqlbatch.HeadMargin))
+	require.Equal(t, headsAt(0, 20_000-margin, 10_000-margin, 10_000-margin), f.ask(10*second+sqlbatch.HeadMargin))
 
 	f.begin(20 * second)
-	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: sqlbatch.Heads{30_000, 30_000, 30_000, 30_000}}, began: 20 * second})
-	require.EqualValues(t, 30_000, f.ask(20 * second)[normal])
-	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal])
+	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: headsAt(30_000, 30_000, 30_000, 30_000)}, began: 20 * second})
+	require.EqualValues(t, 30_000, f.ask(20 * second)[normal].Due)
+	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal].Due)
 }
 
 func TestTheClaimThatARescanSendsBackIsPartOfItsPrice(t *testing.T) {
-	f := rescaned(sqlbatch.Heads{100, 100, 100, 100})
+	f := rescaned(headsAt(100, 100, 100, 100))
 	f.claimed(nil, 10*time.Millisecond, 0)
 	f.claimed(nil, second, 2*second)
 	require.True(t, f.isDue(2*second), "another claim does not count")
 	f.claimed(nil, 10*time.Millisecond, 2*second)
 	f.begin(2 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Heads{1, 200, 200, 200}}, began: 2 * second}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: headsAt(1, 200, 200, 200)}, began: 2 * second}))
 	f.claimed(nil, second, 3*second)
 	require.True(t, f.isDue(3*second), "a single slow claim does not count")
 	f.begin(3 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: sqlbatch.Heads{0, 300, 300, 300}}, began: 3 * second}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: headsAt(0, 300, 300, 300)}, began: 3 * second}))
 	f.claimed(nil, 210*time.Millisecond, 4*second)
 	require.False(t, f.isDue(4*second+4*second-1), "20 times the additional duration")
 	require.True(t, f.isDue(4*second+4*second))
@@ -217,4 +217,12 @@ func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
 	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 8 * second, took: second / 10})
 	f.hurried = true
 	require.Equal(t, 2*second, f.wait(8*second+second/10), "as soon as its share allows")
+}
+
+// headsAt returns the heads with these times, from the lowest priority up.
+func headsAt(due ...int64) (heads sqlbatch.Heads) {
+	for i := range due {
+		heads[i].Due = due[i]
+	}
+	return heads
 }

@@ -35,15 +35,6 @@ type Holder struct {
 	Freed func()
 }
 
-// Idleness stops consumers with StopWhenIdle when all consumers of their group are idle at the same time.
-type Idleness interface {
-	// Begin is called before a poll. quiet is false if the poll cannot stop the consumers, because something is held.
-	Begin() (now uint64, quiet bool)
-	// Idle records that the poll found nothing. With 0 instead of now it records that something is due, or that the database does not
-	// answer. It reports that all consumers have stopped.
-	Idle(now uint64) (stopped bool)
-}
-
 // Feed has the claimed leases that no reader has taken: consume.Feed.
 type Feed interface {
 	Coming() int   // on their way to the channel

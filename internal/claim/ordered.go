@@ -24,8 +24,7 @@ type Ordered struct {
 	loop   batch.Loop
 
 	// Used by Run, and then by Finish.
-	asked  uint64 // when the last step began, as counted by Idleness
-	quiet  bool   // nothing was held then
+	quiet  bool // nothing was held when the last step began
 	idle   batch.Backoff
 	pollAt time.Duration // when to read next although nothing indicates new messages
 }
@@ -80,9 +79,7 @@ func (r *Ordered) next() (stopped bool) {
 
 // step runs the next statement.
 func (r *Ordered) step(b order.Budget) (did Did, failure *batch.Failure) {
-	if r.cfg.Idleness != nil {
-		r.asked, r.quiet = r.cfg.Idleness.Begin()
-	}
+	r.quiet = !r.cfg.holds()
 	failure = r.loop.Try(r.cfg.Abandoned, func(context.Context) (err error) {
 		if did, err = r.reader.Step(b); err == nil && !did.Statement {
 			return batch.ErrNotAsked
@@ -169,20 +166,19 @@ func (r *Ordered) pause(b order.Budget) {
 
 // stopIdle stops the consumer if StopWhenIdle is set and a read, or a check of the slots, has found that nothing is due.
 func (r *Ordered) stopIdle(did Did) (stopped bool) {
-	if r.cfg.Idleness == nil || !r.quiet {
+	if r.cfg.Halt == nil || !r.quiet {
 		return false
 	}
 	// While the database might count a former membership as alive, its slots look like slots of another consumer.
 	term := r.slots.term
 	rests := r.slots.rests() && (term.Number == 0 || base.Now() > term.began+r.cfg.LeaseFor)
 	if did.Read && !did.Walked { // in a paused queue nothing is due
-		leases, handlers := r.cfg.Holder.Held()
-		rests = r.paused() && leases+handlers <= 0
+		rests = r.paused() && !r.cfg.holds()
 	}
-	if !rests {
-		return r.cfg.Idleness.Idle(0)
+	if rests {
+		r.cfg.Halt()
 	}
-	return r.cfg.Idleness.Idle(r.asked)
+	return rests
 }
 
 // Finish returns the slots as their handlers end, until ctx ends.
@@ -192,6 +188,8 @@ func (r *Ordered) Finish(ctx context.Context) {
 	for !r.slots.Empty() && ctx.Err() == nil {
 		did, failure := r.step(order.Budget{Items: min(r.cfg.Traits.AckItems, r.cfg.Traits.NackItems)})
 		switch {
+		case failure != nil && table.IsPermanent(failure.Class):
+			return // the slots expire
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))
 		case !did.Statement:

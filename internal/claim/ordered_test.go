@@ -41,42 +41,33 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	})
 }
 
-// idleness counts how often a queue was found idle.
-type idleness struct{ found atomic.Int64 }
-
-func (i *idleness) Begin() (now uint64, quiet bool) { return 1, true }
-func (i *idleness) Idle(now uint64) (stopped bool) {
-	if now > 0 {
-		i.found.Add(1)
-	}
-	return false
-}
-
 // TestSlotsOfAFormerMembershipAreNoReasonToStop: the consumer takes them when the database counts that membership as ended.
 func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		idle := &idleness{}
-		f := newFake(t, func(c *claim.Config) { c.Idleness = idle })
+		var halted atomic.Bool
+		f := newFake(t, func(c *claim.Config) {
+			c.Halt = func() { halted.Store(true) }
+			c.Holder.Held = func() (leases, handlers int) { return 0, 0 }
+		})
 		o := claim.NewOrdered(f.owned, f, func() bool { return false })
+		o.Run()
+		require.True(t, halted.Load(), "it owned all slots, and they were empty")
+		halted.Store(false)
+		time.Sleep(2 * time.Hour) // the membership ends
+		f.former = true
+		f.join(time.Hour)
+		f.owned.Hurry() // as after a first heartbeat
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			o.Run()
 		}()
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		require.Positive(t, idle.found.Load(), "it owned all slots, and they were empty")
-		idle.found.Store(0)
-		f.former = true
-		f.join(time.Hour)
-		f.owned.Hurry() // as after a first heartbeat
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
-		require.Zero(t, idle.found.Load())
+		require.False(t, halted.Load())
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		require.Positive(t, idle.found.Load(), "after LeaseFor another consumer has them")
-		f.queue.stop()
+		require.True(t, halted.Load(), "after LeaseFor another consumer has them")
 		<-ended
 	})
 }

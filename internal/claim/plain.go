@@ -74,14 +74,11 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		p.cfg.Subscription.Answer()
 		asked, got, failure = p.claim(n)
 	}
-	if failure == nil && got == 0 && p.cfg.Idleness != nil {
+	if failure == nil && got == 0 && p.cfg.Halt != nil {
 		if stopped, failure = p.stopIdle(); stopped {
 			return true
 		}
 		asked = 0 // a failure is not one of the claim
-	}
-	if failure != nil && p.cfg.Idleness != nil {
-		p.cfg.Idleness.Idle(0)
 	}
 	switch {
 	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop cancelled the rescan
@@ -99,11 +96,11 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 			p.hasty = asked > 1 && table.IsLate(failure.Err)
 		}
 		batch.Sleep(p.cfg.Stop, pause)
-	case got == 0 && p.cfg.Idleness != nil:
+	case got == 0 && p.cfg.Halt != nil:
 		p.pause(idle.Poll(), nil)
 	case got > 0:
 		pause := p.pace.after(idle, got, got == asked)
-		if pause > 0 && !p.pause(pause, nil) && p.cfg.Subscription.Quiet() && p.cfg.Idleness == nil {
+		if pause > 0 && !p.pause(pause, nil) && p.cfg.Subscription.Quiet() && p.cfg.Halt == nil {
 			p.waitForMessage(idle, false) // at most a poll in place of the claim
 		}
 	default:
@@ -160,7 +157,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
 		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
-		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n),
+		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
 	}
 	if p.unread {
 		c.Rows, c.Inline = 1, -1
@@ -170,8 +167,7 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 
 // stopIdle is called after an empty claim. It reports that the consumer has stopped.
 func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
-	now, quiet := p.cfg.Idleness.Begin()
-	if !quiet {
+	if p.cfg.holds() {
 		return false, nil
 	}
 	var due bool
@@ -185,9 +181,10 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	p.pace.looks.Add(1)
 	if due {
 		p.rescans.head.hurried = true // it might be before the head
-		now = 0
+		return false, nil
 	}
-	return p.cfg.Idleness.Idle(now), nil
+	p.cfg.Halt()
+	return true, nil
 }
 
 // Finish joins the rescans that claims did not wait for, which Stop has cancelled.

@@ -77,6 +77,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	for first := true; p.cfg.Stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		began := p.subscribe(wait)
+		p.trials.review()
 		due, any, below, err := p.look()
 		if err == nil && p.trials.canBegin() {
 			return

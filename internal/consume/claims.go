@@ -31,8 +31,8 @@ func (c *Consumer) newClaims() {
 			Broken: func(err error) { c.Broken("claim", err) }, PassOn: o.passOn, Freed: cfg.Signals.Wake,
 		},
 	}
-	if cfg.Group != nil {
-		own.Idleness = c.load
+	if cfg.StopWhenIdle {
+		own.Halt = c.load.halt
 	}
 	o.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}

@@ -25,14 +25,14 @@ type Config struct {
 	VacuumEvery, SessionMaxAge time.Duration
 
 	// Of the consumer.
-	Consumer sqlbatch.Consumer
-	NewID    func() [16]byte
-	Group    *Group          // nil: the consumer does not stop when it is idle
-	Values   context.Context // of the contexts of leases
-	Of       any             // Of of the leases: see lease.Home
-	Health   *base.Availability
-	Isolated *base.Isolated
-	Task     func(name, op string) *base.Task
+	Consumer     sqlbatch.Consumer
+	NewID        func() [16]byte
+	StopWhenIdle bool
+	Values       context.Context // of the contexts of leases
+	Of           any             // Of of the leases: see lease.Home
+	Health       *base.Availability
+	Isolated     *base.Isolated
+	Task         func(name, op string) *base.Task
 	// Delay and Doomed are used for claim.Holder.
 	Delay  func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	Doomed func(l *lease.Lease, row *table.Claimed)

@@ -66,7 +66,7 @@ type feed interface {
 	ReleaseAll()  // releases what no reader has taken
 }
 
-// New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections, or the group is complete.
+// New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
@@ -74,13 +74,7 @@ func New(cfg Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, load: newLoad(cfg.Group)}
-	if err := cfg.Group.join(c.load); err != nil {
-		for _, p := range open {
-			p.Close()
-		}
-		return nil, err
-	}
+	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, load: newLoad(cfg.StopWhenIdle)}
 	c.ending = newEnding(c.load)
 	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
 	if cfg.Table.Ordered {
@@ -143,7 +137,6 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	})
 	feeding.Go(func() { c.feed.Run(c.load.stop, claimed) })
 	claiming.Wait()
-	c.load.leave()
 	close(claimed)
 	feeding.Wait()
 	finishing.Go(func() { c.claims.Finish(e.abandoned) })
@@ -161,7 +154,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	o.extender.Close()
 	c.cfg.Isolated.Close()
 	c.cfg.Health.End()
-	o.neighbour.Leave()
+	o.neighbour.End()
 	for _, p := range c.parts.all() {
 		p.Close()
 	}
@@ -169,6 +162,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	for c.load.handlers.Load() > 0 { // handlers whose leases were revoked
 		<-c.load.drained
 	}
+	o.neighbour.Leave()
 }
 
 // Stop ends claiming and releases everything that no reader has taken. It returns immediately.
@@ -212,19 +206,26 @@ func (c *Consumer) Stats() Stats {
 	return s
 }
 
-// Begin counts a handler, unless the lease has ended. The order matters: if a lease ends after the check, while the consumer stops, the
-// handler is already counted, and End waits for it.
+// Begin counts a handler, unless the lease has ended. It waits while another handler of the process has the message: see
+// claim.Neighbour. The order matters: if a lease ends after the check, while the consumer stops, the handler is already counted, and End
+// waits for it.
 func (c *Consumer) Begin(l *lease.Lease) bool {
 	c.load.handlers.Add(1)
+	c.owner.neighbour.Handle(l, min(Grace, c.cfg.LeaseFor/2))
 	if c.Skip(l) {
-		c.Done()
+		c.Done(l)
 		return false
 	}
 	return true
 }
 
-// Done is called when the result of a handler has been processed.
-func (c *Consumer) Done() { c.load.ended(&c.load.handlers) }
+// Done is called when the result of a handler, of these leases together, has been processed.
+func (c *Consumer) Done(leases ...*lease.Lease) {
+	for _, l := range leases {
+		c.owner.neighbour.Handled(l)
+	}
+	c.load.ended(&c.load.handlers)
+}
 
 // CountAsOne counts the handlers of n leases that are handled together as one: Done is to be called once.
 func (c *Consumer) CountAsOne(n int) { c.load.handlers.Add(int64(1 - n)) }
@@ -248,6 +249,7 @@ func (c *Consumer) Committed(leases []*lease.Lease) { c.owner.committed(leases, 
 
 // Returned records that the handler of a lease that is in a transaction has returned.
 func (c *Consumer) Returned(l *lease.Lease) {
+	c.owner.witness.returned(l)
 	if c.owner.order != nil {
 		c.owner.order.Returned(l)
 	}

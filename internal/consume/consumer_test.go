@@ -10,6 +10,7 @@ import (
 
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -17,7 +18,8 @@ import (
 // TestNoLeaseIsHandledBehindTheEnd ends leases while a worker takes them, and checks as
 // supervise does: a consumer that was found idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
-	o := &owner{load: newLoad(nil), pace: claim.NewPace(claim.Config{})}
+	o := &owner{load: newLoad(false), pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{}, t.Context())}
+	defer o.neighbour.Leave()
 	o.load.halt()
 	c := &Consumer{load: o.load, owner: o}
 	o.home = lease.Home{Owner: o, Parent: t.Context()}
@@ -39,7 +41,7 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 		}()
 		if c.Begin(l) {
 			require.False(t, idle.Load(), "a handler runs after the end")
-			c.Done()
+			c.Done(l)
 		}
 		<-done
 	}

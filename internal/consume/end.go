@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 )
 
@@ -121,12 +122,22 @@ func (e *ending) left(back []*lease.Lease) Left {
 	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(e.load.handlers.Load())}
 }
 
-// drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned.
+// drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A lease that AckTx has
+// acked is awaited as well: its transaction might be rolled back.
 func (e *ending) drain() {
-	for e.awaited() > 0 && e.abandoned.Err() == nil {
+	pause := batch.Backoff{Low: 10 * time.Millisecond, High: witnessEvery / 10}
+	for e.abandoned.Err() == nil {
+		var again <-chan time.Time
+		if e.awaited() <= 0 {
+			if !e.owner.witness.look() || e.revoked.Load() {
+				return
+			}
+			again = time.After(pause.Pause())
+		}
 		select {
 		case <-e.load.drained:
 		case <-e.abandoned.Done():
+		case <-again:
 		}
 	}
 }

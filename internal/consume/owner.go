@@ -50,7 +50,7 @@ func (o *owner) makeSettles(c *Consumer) {
 
 // track registers leases that may be delivered from now on, for extension.
 func (o *owner) track(leases []*lease.Lease) {
-	o.load.track(len(leases))
+	o.load.leases.Add(int64(len(leases)))
 	o.extender.Track(leases)
 }
 

@@ -39,15 +39,15 @@ func (c *Config) spareTime() time.Duration {
 // patience is the timeout of a statement that leases or the membership depend on.
 func (c *Config) patience() time.Duration { return settle.Patience(c.LeaseFor, c.StatementTimeout) }
 
-// report reports the result of a task, and ends the consumer if the driver panicked in it.
+// report reports the result of a task, and ends the consumer if it is hopeless.
 func (t *tasks) report(of *base.Task, op string, err error) {
 	of.Report(err)
 	t.mind(op, err)
 }
 
-// mind ends the consumer if err is a panic of the driver. It is for statements that are repeated whatever their outcome.
+// mind ends the consumer if err is hopeless. It is for statements that are repeated whatever their outcome.
 func (t *tasks) mind(op string, err error) {
-	if session.Panicked(err) {
+	if session.Hopeless(err) {
 		t.broken(op, err)
 	}
 }

@@ -36,31 +36,32 @@ func (w *witness) add(l *lease.Lease) {
 	base.Signal(w.entered)
 }
 
-// take returns the leases that are still in a transaction. If a transaction was rolled back, another consumer might end the message.
-func (w *witness) take() []*lease.Lease {
+// returned records that the handler of a lease has returned, and does not settle it.
+func (w *witness) returned(l *lease.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	leases := slices.Collect(maps.Keys(w.leases))
-	clear(w.leases)
-	return slices.DeleteFunc(leases, func(l *lease.Lease) bool { return !inOpenTx(l) })
+	if w.leases[l] {
+		w.leases[l] = false
+	}
 }
 
-// waits reports that a lease is still in a transaction.
-func (w *witness) waits() bool {
+// open returns the leases that are still in a transaction. If a transaction was rolled back, another consumer might end the message.
+// settles reports that a holder of a lease might settle it after a rollback, or is settling it.
+func (w *witness) open() (leases []*lease.Lease, settles bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for l := range w.leases {
-		if inOpenTx(l) {
-			return true
-		}
-	}
-	return false
+	maps.DeleteFunc(w.leases, func(l *lease.Lease, held bool) bool {
+		over := l.State() > lease.Settling || !w.lasts(l)
+		settles = settles || held && !over && base.Now() < l.Period.Deadline()
+		return over
+	})
+	leases = slices.Collect(maps.Keys(w.leases))
+	return slices.DeleteFunc(leases, func(l *lease.Lease) bool { return !inOpenTx(l) }), settles
 }
 
 func inOpenTx(l *lease.Lease) bool { return l.State() == lease.InTx && !l.RolledBack.Load() }
 
-// run checks until ctx ends, and once more after that. If transactions are still open, it makes a last check witnessEvery later, because
-// readers of a channel commit after the ack that ends the consumer.
+// run checks until ctx ends, and once more after that. Before, the end of the consumer looks as well.
 func (w *witness) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -69,42 +70,37 @@ func (w *witness) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		w.look()
-	}
-	if w.waits() { // also those that came during the last look
-		batch.Sleep(w.abandoned, witnessEvery)
-		w.look()
+		if leases, _ := w.open(); len(leases) > 0 {
+			base.Signal(w.entered)
+		}
 	}
 }
 
-// look reports the acks whose rows are gone. It keeps checking the others until LeaseFor after the end of their leases: a transaction might
-// keep a row for longer, but other consumers might have the message by then.
-func (w *witness) look() {
-	leases := slices.DeleteFunc(w.take(), func(l *lease.Lease) bool {
-		entering := l.Entering.Load() // its row might be gone, so that the ack finds the lease lost
-		if entering && w.lasts(l) {
-			w.add(l)
-		}
-		return entering
+// look reports the acks whose rows are gone, and returns settles of open. It keeps checking the others until LeaseFor after the end of
+// their leases: a transaction might keep a row for longer, but other consumers might have the message by then.
+func (w *witness) look() (settles bool) {
+	leases, settles := w.open()
+	leases = slices.DeleteFunc(leases, func(l *lease.Lease) bool {
+		return l.Entering.Load() // its row might be gone, so that the ack finds the lease lost
 	})
 	if len(leases) == 0 {
-		return
+		return settles
 	}
 	seen, err := table.Table{Queue: w.cfg.Table, Part: w.note}.Look(w.abandoned, w.cfg.patience(), lease.IDs(leases))
 	w.mind("look", err)
-	var gone []*lease.Lease
-	for _, l := range leases {
+	leases = slices.DeleteFunc(leases, func(l *lease.Lease) bool {
 		row := lease.RowHeld
 		if err == nil {
 			row = l.Row(seen)
 		}
-		switch {
-		case row == lease.RowGone:
-			gone = append(gone, l)
-		case row == lease.RowHeld && w.lasts(l):
-			w.add(l)
+		if row == lease.RowTaken { // another consumer might end the message
+			l.RolledBack.Store(true)
 		}
-	}
-	w.committed(gone, true)
+		return row != lease.RowGone
+	})
+	w.committed(leases, true)
+	_, settles = w.open()
+	return settles
 }
 
 // lasts reports whether a lease is still checked.

@@ -14,7 +14,9 @@ import (
 // TestTheWitnessLooksAtWhatIsInOpenTransactions: the message of a transaction that was rolled back might be gone because another consumer
 // has acked it.
 func TestTheWitnessLooksAtWhatIsInOpenTransactions(t *testing.T) {
-	o := &owner{load: newLoad(nil), pace: claim.NewPace(claim.Config{}), witness: &witness{entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{}}}
+	o := &owner{load: newLoad(false), pace: claim.NewPace(claim.Config{}), witness: &witness{
+		tasks: &tasks{cfg: &Config{}}, entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{},
+	}}
 	o.home = lease.Home{Owner: o, Parent: context.Background()}
 	enter := func() *lease.Lease {
 		l := &lease.Lease{Home: &o.home}
@@ -26,9 +28,13 @@ func TestTheWitnessLooksAtWhatIsInOpenTransactions(t *testing.T) {
 	require.NoError(t, open.EnterTx(), "again")
 	rolledBack.RolledBack.Store(true)
 	lost.LoseInTx()
-	require.Equal(t, []*lease.Lease{open}, o.witness.take())
-	o.witness.add(rolledBack)
-	require.Empty(t, o.witness.take())
+	in := func() []*lease.Lease {
+		leases, _ := o.witness.open()
+		return leases
+	}
+	require.Equal(t, []*lease.Lease{open}, in())
+	open.LoseInTx()
+	require.Empty(t, in())
 	require.NoError(t, rolledBack.EnterTx(), "it is acked in another transaction")
-	require.Equal(t, []*lease.Lease{rolledBack}, o.witness.take())
+	require.Equal(t, []*lease.Lease{rolledBack}, in())
 }

@@ -33,12 +33,14 @@ type Waiter struct {
 }
 
 // NoPlace is greater than all places.
-var NoPlace = sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+var NoPlace = sqlbatch.Heads{{Due: math.MaxInt64}, {Due: math.MaxInt64}, {Due: math.MaxInt64}, {Due: math.MaxInt64}}
 
 // Lowest returns the lower of two places for each priority.
 func Lowest(a, b sqlbatch.Heads) sqlbatch.Heads {
 	for i := range a {
-		a[i] = min(a[i], b[i])
+		if b[i].Compare(a[i]) < 0 {
+			a[i] = b[i]
+		}
 	}
 	return a
 }

@@ -54,12 +54,20 @@ func TestTheLowestPlacesAreKeptUntilTheyAreHeard(t *testing.T) {
 	key := Key{DB: &sql.DB{}, Queue: "orders"}
 	w := key.Wait()
 	defer w.Close()
-	key.Lower(sqlbatch.Heads{5, math.MaxInt64, 7, 9})
-	key.Lower(sqlbatch.Heads{6, 3, 7, 1})
+	key.Lower(headsAt(5, math.MaxInt64, 7, 9))
+	key.Lower(headsAt(6, 3, 7, 1))
 	require.Zero(t, woken(w), "Lower wakes no consumer")
 	places, hurried := w.Heard()
-	require.Equal(t, sqlbatch.Heads{5, 3, 7, 1}, places)
+	require.Equal(t, headsAt(5, 3, 7, 1), places)
 	require.False(t, hurried)
 	places, _ = w.Heard()
 	require.Equal(t, NoPlace, places)
+}
+
+// headsAt returns the heads with these times.
+func headsAt(due ...int64) (heads sqlbatch.Heads) {
+	for i := range due {
+		heads[i].Due = due[i]
+	}
+	return heads
 }

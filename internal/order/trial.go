@@ -59,7 +59,7 @@ func (t *trials) mark() sqlbatch.Alone {
 	return sqlbatch.OnlySuspect
 }
 
-// end ends the trial of a message.
+// end ends the trial of a message, and the wait of one other suspect.
 func (t *trials) end(m *Message) {
 	if t.m != m {
 		return
@@ -68,6 +68,12 @@ func (t *trials) end(m *Message) {
 		t.process.End()
 	}
 	t.m, t.alone = nil, false
+	for _, next := range t.mem.timers {
+		if m := next.m; m.suspect && m.state == waiting && m.wakeAt == next.at {
+			t.mem.set(m, idle)
+			return
+		}
+	}
 }
 
 // hold makes a trial end that cannot go on because the queue is paused: see advance.

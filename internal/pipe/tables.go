@@ -30,7 +30,7 @@ func Open(db *sql.DB, maxAge time.Duration, from, to *table.Queue) (*Tables, err
 func (t *Tables) Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func([]sqlbatch.Item, func([]sqlbatch.Row, bool) error) error) error {
 	acks := t.from.SQL.InOwnTx()
 	if skipLocked {
-		acks = t.from.SQL.InTx().SkipLocked()
+		acks = acks.SkipLocked()
 	}
 	return t.part.InTx(ctx, func(tx *sql.Tx) error {
 		var held []sqlbatch.Item

@@ -141,7 +141,12 @@ func (s *Sender) storeBegun(ctx context.Context, t *ticket, ahead bool, rows []s
 	if ahead && (!waitFor(ctx, t.former.isPlaced) || t.former.failed()) {
 		return errOvertaken
 	}
+	begun := false
 	err := s.cfg.Table.InOwnTx(ctx, func(tx Tx) error {
+		if begun { // a second transaction would have a later place than the next batch
+			return errOvertaken
+		}
+		begun = true
 		drawn, err := tx.Draw(ctx)
 		if err != nil {
 			return err

@@ -73,6 +73,7 @@ func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt
 	} else {
 		err = d.InTx(within, func(in Inserts) error {
 			defer begin()
+			clear(receipts) // of a transaction that failed
 			return in.timed(begin).StoreAll(within, rows, receipts, keyed, d.Rows, d.Bytes)
 		})
 	}

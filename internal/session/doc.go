@@ -36,8 +36,9 @@
 // other statements of that lane wait until these end or time out.
 //
 // The limit is read whenever it matters, and may be changed at any time: connections are
-// reserved from the next statement of their lane on. If the limit becomes too small, open
-// connections stay open, and only the next Join fails.
+// reserved from the next statement of their lane on. If the limit becomes too small, the
+// next Join fails, and connections are scarce: see scarce.go. A limit that the *sql.DB does not
+// show has the same effect.
 //
 // # Age
 //
@@ -45,6 +46,9 @@
 // session and its connection are closed. A session that is old, or was idle for a minute,
 // is renewed before it is used: its connection is closed, and another one, which has to
 // answer a ping, is taken.
+//
+// A statement that fails for good (Permanent, NoSchema) is run once more on a new connection,
+// before its error is returned: only the connection might be the cause. See Part.afresh.
 //
 // A database with one writer (Traits.OneWriter) has one session for all parts, which
 // stays: statements queue up for it in order, and its page cache stays warm.

@@ -1,9 +1,13 @@
 package session
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/jackc/puddle/v2"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -58,10 +62,31 @@ func Fell(err error) bool {
 	return Panicked(err) && !errors.As(err, &notRun)
 }
 
-// Classify returns the dialect's class of err, except that a panic is permanent, and
+// errClosed is the error of a *sql.DB that was closed: database/sql does not export it.
+var errClosed = func() error {
+	db := sql.OpenDB(nil)
+	_ = db.Close()
+	return db.Ping()
+}()
+
+// closed reports that db was closed. It costs no round trip.
+func closed(db *sql.DB) bool {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	_, err := db.Conn(ended)
+	return err == errClosed
+}
+
+// Hopeless reports that no later statement can succeed: err is a panic, or the *sql.DB or the
+// pool below it was closed.
+func Hopeless(err error) bool {
+	return Panicked(err) || errors.Is(err, errClosed) || errors.Is(err, puddle.ErrClosedPool)
+}
+
+// Classify returns the dialect's class of err, except that a hopeless one is permanent, and
 // the outcome of a statement that was not run is never unknown.
 func Classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
-	if Panicked(err) {
+	if Hopeless(err) {
 		return sqlbatch.Permanent
 	}
 	c := d.Classify(err)

@@ -32,6 +32,7 @@ type database struct {
 	forgotten int     // connections up to this one do not answer
 	undone    []error // per rollback, the error of its transaction's context
 	connect   func(context.Context) error
+	left      func()                                 // called when a connection is closed, unless it is nil
 	texts     map[string]func(context.Context) error // what a statement does
 	ends      []func()                               // of statements that hang
 }
@@ -115,6 +116,9 @@ func (c *connection) Close() error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	c.w.open--
+	if c.w.left != nil {
+		c.w.left()
+	}
 	return nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/puddle/v2"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // lane has the sessions of one kind of work. Puddle creates, keeps and destroys them. The
@@ -31,7 +33,7 @@ type lane struct {
 	armed    bool      // the sweeper is scheduled
 	awaited  time.Time // one session stays until then: see expect
 	closed   bool
-	patient  chan struct{} // of capacity 1: has a value while a patient statement runs
+	patient  turns         // of patient statements
 	filling  chan struct{} // has a value while a call of fill runs
 }
 
@@ -59,10 +61,12 @@ const (
 	// keepBriefly is the same for borrowed connections: those of notes, and those above the reserved
 	// connections of a *sql.DB with a limit. The application might wait for one that long.
 	keepBriefly = 100 * time.Millisecond
+	// watch is the time between two sweeps while there are idle sessions.
+	watch = time.Second
 )
 
 func newLane(p *Pool, k Kind) *lane {
-	l := &lane{pool: p, kind: k, most: math.MaxInt32, patient: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
+	l := &lane{pool: p, kind: k, most: math.MaxInt32, filling: make(chan struct{}, 1)}
 	if p.traits.OneWriter {
 		l.reserved, l.most = 1, 1
 	}
@@ -75,7 +79,7 @@ func newLane(p *Pool, k Kind) *lane {
 		panic(err) // only for a MaxSize below 1
 	}
 	l.store = store
-	l.sweeper = time.AfterFunc(time.Hour, l.sweep)
+	l.sweeper = time.AfterFunc(time.Hour, func() { p.probe(); l.sweep() })
 	l.sweeper.Stop()
 	return l
 }
@@ -117,37 +121,11 @@ func (l *lane) setReserved(n int) {
 	l.mu.Unlock()
 }
 
-// turn waits until no other patient statement runs, or until the others have taken longer
-// than a moment. A statement that waited that long replaces the channel for all later ones,
-// and leaves the old one to the statement that hangs. done ends the turn.
-func (l *lane) turn(ctx context.Context) (done func(), err error) {
-	timer := time.NewTimer(moment)
-	defer timer.Stop()
-	for {
-		l.mu.Lock()
-		turn := l.patient
-		l.mu.Unlock()
-		select {
-		case turn <- struct{}{}:
-			return func() { <-turn }, nil
-		case <-timer.C:
-			l.mu.Lock()
-			if l.patient == turn {
-				l.patient = make(chan struct{}, 1)
-			}
-			l.mu.Unlock()
-			timer.Reset(moment)
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 // acquire waits for a session: an idle one, one that is released, or a new one. It returns
 // an error if a new one cannot be connected, or if ctx ends first.
 func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 	l.mu.Lock()
 	if l.idle > 0 {
@@ -206,16 +184,21 @@ func (l *lane) growUnless(n int) {
 	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.reserved, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
 	}
-	l.start(nil)
+	l.start()
 }
 
-// start connects one more session and sends the outcome to done, unless it is nil. mu is held.
-func (l *lane) start(done chan<- error) {
+// start connects one more session. mu is held.
+func (l *lane) start() {
 	l.open++
 	l.coming++
 	l.pool.coming.Add(1)
 	l.pool.dials.Go(func() {
+		slow := time.AfterFunc(moment, l.pool.late)
 		err := l.store.CreateResource(l.pool.life)
+		slow.Stop()
+		if err != nil && l.pool.dialect.Classify(err) != sqlbatch.Unknown { // the server has answered: it is no outage
+			l.pool.late()
+		}
 		l.pool.coming.Add(-1)
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -224,12 +207,10 @@ func (l *lane) start(done chan<- error) {
 			l.open--
 			l.failWaiting(err)
 		} else {
-			l.idle++
+			l.idle++ // a sweep might have closed it already
 			l.serve()
+			l.grow()
 			l.arm()
-		}
-		if done != nil {
-			done <- err
 		}
 	})
 }
@@ -260,7 +241,7 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case res.Value().broken, l.open > l.reserved && !l.pool.spare(0): // the application needs it
+	case res.Value().broken, l.pool.scarce(), l.open > l.reserved && !l.pool.spare(0): // the application needs it
 		l.drop(res)
 	default:
 		l.assign(res)
@@ -287,20 +268,14 @@ func (l *lane) drop(res *puddle.Resource[*session]) {
 	res.Destroy()
 }
 
-// arm schedules the sweeper, unless all idle sessions are to stay. mu is held.
+// arm schedules the sweeper if there are idle sessions. mu is held.
 func (l *lane) arm() {
 	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
 	}
-	reserved, wait, _ := l.retention()
-	if l.open <= reserved {
-		if l.pool.limit() > 0 {
-			return // they stay permanently
-		}
-		wait = time.Until(l.awaited)
-	}
+	_, wait, _ := l.retention()
 	l.armed = true
-	l.sweeper.Reset(wait)
+	l.sweeper.Reset(min(wait, watch))
 }
 
 // retention returns how many sessions stay, for how long the others may be idle, and whether
@@ -308,6 +283,8 @@ func (l *lane) arm() {
 // application might wait for one. Others are closed: the *sql.DB does not know their age.
 func (l *lane) retention() (reserved int, long time.Duration, closes bool) {
 	switch {
+	case l.pool.scarce():
+		return 0, 0, true
 	case l.pool.limit() > 0:
 		return l.reserved, keepBriefly, false
 	case l.kind == Note:
@@ -328,12 +305,8 @@ func (l *lane) sweep() {
 		return
 	}
 	reserved, long, closes := l.retention()
-	var idle []*puddle.Resource[*session]
-	for l.idle > 0 {
-		if res, err := l.take(); err == nil {
-			idle = append(idle, res)
-		}
-	}
+	idle := l.store.AcquireAllIdle()
+	l.idle -= len(idle)
 	for _, res := range slices.Backward(idle) { // the longest idle first
 		if l.open > reserved && res.IdleDuration() >= long {
 			res.Value().broken = closes
@@ -355,21 +328,14 @@ func (l *lane) fill(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	l.mu.Lock()
-	n := max(0, l.reserved-l.open)
-	done := make(chan error, n)
-	for range n {
-		l.start(done)
-	}
+	n := l.reserved - l.open + l.idle
 	l.mu.Unlock()
 	for range n {
-		select {
-		case err := <-done:
-			if err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		res, err := l.acquire(ctx)
+		if err != nil {
+			return err
 		}
+		defer l.release(res)
 	}
 	return nil
 }

@@ -70,9 +70,6 @@ func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, max
 // without taking a connection that the application might need. If it is false, a statement
 // might have to wait for a session.
 func (p *Part) Spare() bool {
-	if p.pool.limit() == 0 {
-		return true
-	}
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
 	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
@@ -135,24 +132,34 @@ func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*s
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
-	if err = res.Value().run(ctx, st, scan); err != nil && !p.clean(err) {
-		res.Value().broken = true
+	s, began := res.Value(), time.Now()
+	if err = p.afresh(ctx, s, func() error { return s.run(ctx, st, scan) }); err != nil && !p.clean(err) {
+		s.broken = true
 	}
 	took = time.Since(began)
 	p.release(res)
 	return took, err
 }
 
+// afresh calls do, and calls it again on a new connection if it fails for good, because only the connection might be the cause: a plan or
+// a prepared statement in its cache, a role or a setting that an earlier user has left.
+func (p *Part) afresh(ctx context.Context, s *session, do func() error) error {
+	s.read = false
+	err := do()
+	if c := p.pool.dialect.Classify(err); err == nil || s.read || c != sqlbatch.Permanent && c != sqlbatch.NoSchema {
+		return err
+	}
+	if err := s.renew(ctx, p.pool); err != nil {
+		return unconnected(err)
+	}
+	return do()
+}
+
 // RunPatient is RunTimed for a statement that can wait. Of such statements of one kind on the *sql.DB,
 // one runs at a time, and one session is enough for them. A statement that hangs delays the others by
 // half a second at most. took excludes the waits for its turn and for a session.
 func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
-	done, err := p.lane.turn(ctx)
-	if err != nil {
-		return 0, unconnected(err)
-	}
-	defer done()
+	defer p.lane.patient.next(ctx)()
 	return p.RunTimed(ctx, st, scan)
 }
 
@@ -162,18 +169,33 @@ func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(
 // If the application uses all connections that the *sql.DB allows, a session that answers
 // is kept: the place of its connection would go to a waiting call of the application,
 // which might hold it until this session has done its work.
+//
+// Sessions outlive their *sql.DB. The work in hand may use them, but no other begins.
 func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
+	switch p.need.Kind {
+	case Settle, Extend, Pipe:
+	default:
+		if closed(p.pool.db) {
+			return nil, unconnected(errClosed)
+		}
+	}
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unconnected(context.Cause(ctx))
 	}
+	turn := func() {}
+	if p.pool.scarce() {
+		turn = p.pool.single.next(ctx)
+	}
 	for began := time.Now(); ; {
 		res, err := p.lane.acquire(ctx)
 		if err != nil {
+			turn()
 			<-p.slots
-			return nil, unconnected(err)
+			return nil, p.unconnected(err)
 		}
+		res.Value().done = turn
 		made := res.CreationTime()
 		idle := res.IdleDuration() >= p.maxIdle
 		switch {
@@ -188,8 +210,18 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 }
 
 func (p *Part) release(res *puddle.Resource[*session]) {
+	done := res.Value().done
 	p.lane.release(res)
+	done()
 	<-p.slots
+}
+
+// unconnected says what the reason might be.
+func (p *Part) unconnected(err error) error {
+	if p.pool.scarce() {
+		err = fmt.Errorf("%w: the *sql.DB, its driver's pool, the role or the server allows too few connections", err)
+	}
+	return unconnected(err)
 }
 
 func unconnected(err error) error {
@@ -279,23 +311,28 @@ func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, e
 	return longer, func() { stop(); cancel() }
 }
 
-// InTx runs f in one transaction on one session. f must end with ctx. The outcome is unknown
-// only after an error of the commit itself.
+// InTx runs f in one transaction on one session, or in a second one as Part.afresh says. f must end
+// with ctx. The outcome is unknown only after an error of the commit itself.
 func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.release(res)
-	defer res.Value().caught(&err)
+	s := res.Value()
+	return p.afresh(ctx, s, func() error { return p.inTx(ctx, s, f) })
+}
+
+func (p *Part) inTx(ctx context.Context, s *session, f func(tx *sql.Tx) error) (err error) {
+	defer s.caught(&err)
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil
 	}
-	res.Value().broken = true // until it is committed
+	s.broken = true // until it is committed
 	longer, end := Outlasting(ctx, RollbackGrace)
 	defer end()
-	tx, err := res.Value().conn.BeginTx(longer, opts)
+	tx, err := s.conn.BeginTx(longer, opts)
 	if err != nil {
 		return &NotRunError{Err: err}
 	}
@@ -305,7 +342,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	}
 	switch err = cmp.Or(tx.Commit(), longer.Err()); { // as in execute
 	case err == nil:
-		res.Value().broken = false
+		s.broken = false
 	case errors.Is(err, sql.ErrTxDone): // rolled back
 		return &NotRunError{Err: err}
 	}

@@ -62,6 +62,8 @@ type Pool struct {
 	end     context.CancelFunc
 	dials   sync.WaitGroup
 	coming  atomic.Int64  // attempts to connect
+	starved atomic.Int64  // connections are scarce until then, in Unix nanoseconds
+	single  turns         // of statements, while connections are scarce
 	alone   chan struct{} // of capacity 1: see Part.Alone
 	turn    chan struct{} // of capacity 1: see Part.Turn
 
@@ -143,7 +145,7 @@ func (p *Pool) enough(need [kinds]int) error {
 		}
 	}
 	if p.traits.OneWriter {
-		return Enough(p.db)
+		return Enough(p.life, p.db, p.dialect)
 	}
 	if most := p.limit(); most > 0 && most < total+1 {
 		return tooFew(most, fmt.Sprintf("keeps %d of them for itself (%s, shared by all queues on it)", total, strings.Join(each, ", ")), total+1)
@@ -151,13 +153,28 @@ func (p *Pool) enough(need [kinds]int) error {
 	return nil
 }
 
-// Enough returns an error if the *sql.DB does not even allow one session and one connection
-// for the application.
-func Enough(db *sql.DB) error {
-	if most := db.Stats().MaxOpenConnections; most == 1 {
-		return tooFew(most, "needs one for itself", 2)
+// Enough returns an error if db has no connection for the application in addition to one session: by its limit, or
+// because it gives no second one before ctx ends. That is tested only while none is in use.
+func Enough(ctx context.Context, db *sql.DB, d sqlbatch.Dialect) error {
+	s := db.Stats()
+	switch {
+	case s.MaxOpenConnections == 1:
+		return tooFew(1, "needs one for itself", 2)
+	case s.InUse > 0 || d.Traits().OneWriter:
+		return nil
 	}
-	return nil
+	first, err := connect(ctx, db, false)
+	if err == nil {
+		defer first.Close()
+		var second *sql.Conn
+		if second, err = connect(ctx, db, false); err == nil {
+			discard(second)
+			return nil
+		}
+		err = fmt.Errorf("there is no second connection, and chanq and the application need one each: "+
+			"raise the limit of the driver's pool, the role or the server: %w", err)
+	}
+	return unconnected(err)
 }
 
 func tooFew(most int, why string, least int) error {
@@ -175,7 +192,9 @@ func (p *Pool) spare(n int) bool {
 
 // Close cancels attempts to connect and closes every session. All parts must be closed.
 func (p *Pool) Close() {
-	p.end()
+	p.mu.Lock()
+	p.end() // no dial begins from now on
+	p.mu.Unlock()
 	p.dials.Wait()
 	for _, l := range p.lanes {
 		if l != nil {

@@ -18,8 +18,10 @@ type session struct {
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil unless Traits.Prepare
 	young    float64              // 0…1: sessions that were created together are not renewed together
+	done     func()               // ends the turn of its statement
 	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
 	fallen   bool                 // the driver has panicked: the *sql.Conn might be locked permanently
+	read     bool                 // rows of the statement were passed to its caller: it cannot be run again
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
@@ -138,6 +140,7 @@ func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.State
 	if err != nil {
 		return err
 	}
+	s.read = true
 	return cmp.Or(drain(rows, scan), ctx.Err())
 }
 
@@ -175,6 +178,25 @@ func (s *session) close() {
 	} else {
 		_ = s.conn.Close()
 	}
+}
+
+// renew replaces the connection by one that nothing has used before: it closes the idle ones of the *sql.DB, which might be affected too.
+// A database with one writer might be in memory, and last as long as they do.
+func (s *session) renew(ctx context.Context, p *Pool) error {
+	s.broken = true
+	s.close()
+	for n := p.db.Stats().Idle; n > 0 && !p.traits.OneWriter; n-- {
+		if conn, err := connect(ctx, p.db, false); err == nil {
+			discard(conn)
+		}
+	}
+	conn, err := connect(ctx, p.db, true)
+	if err == nil {
+		done := s.done
+		*s = *newSession(conn, s.dialect)
+		s.done = done
+	}
+	return err
 }
 
 // wreck closes the driver's connection below a *sql.Conn that a panic might have left locked.

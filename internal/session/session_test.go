@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/puddle/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -20,6 +21,7 @@ func TestIdleConnectionsAreClosedWithoutACall(t *testing.T) {
 	world(t, 0, func(w *database) {
 		p := w.join(Enqueue, 3)
 		end := w.hang("x")
+		require.NoError(w, w.application().Close()) // the *sql.DB keeps it
 		all := []<-chan error{start(p, "x"), start(p, "x"), start(p, "x")}
 		require.Equal(w, 3, w.db.Stats().InUse)
 		end()
@@ -31,7 +33,7 @@ func TestIdleConnectionsAreClosedWithoutACall(t *testing.T) {
 			require.NoError(w, run(p, "y"))
 		}
 		require.Equal(w, 1, w.db.Stats().InUse, "sessions that are not needed are closed")
-		require.Equal(w, 1, w.opened(), "their connections are closed as well")
+		require.Equal(w, 1+1, w.opened(), "their connections are closed as well; one is the application's")
 		pass(2 * keep)
 		require.Zero(w, w.db.Stats().InUse)
 		p.Close()
@@ -42,13 +44,14 @@ func TestASessionStaysForAStatementThatWasAnnounced(t *testing.T) {
 	world(t, 0, func(w *database) {
 		p := w.join(Extend, 1)
 		require.NoError(w, run(p, "x"))
+		require.NoError(w, w.application().Close())
 		for range 3 {
 			p.Expect(4 * keep)
 			pass(3 * keep)
 			require.Equal(w, 1, w.db.Stats().InUse)
 			require.NoError(w, run(p, "x"))
 		}
-		require.Equal(w, 1, w.opened(), "it connected once")
+		require.Equal(w, 1+1, w.opened(), "it connected once, and the application once")
 		pass(4 * keep)
 		require.Zero(w, w.db.Stats().InUse, "but not for longer")
 		p.Close()
@@ -319,7 +322,7 @@ func TestJoinReportsThatTheLimitIsTooSmall(t *testing.T) {
 		pass(2 * keep)
 		require.Zero(w, w.db.Stats().InUse, "without a limit no session is kept")
 		w.db.SetMaxOpenConns(1)
-		require.ErrorContains(w, Enough(w.db), "SetMaxOpenConns(2)")
+		require.ErrorContains(w, Enough(context.Background(), w.db, postgres.Dialect), "SetMaxOpenConns(2)")
 		for _, p := range append(parts, p, q, r) {
 			p.Close()
 		}
@@ -380,6 +383,57 @@ func TestASessionIsUsedAgainOnlyAfterAKnownOutcome(t *testing.T) {
 		p.Close()
 	})
 }
+
+func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T) {
+	world(t, 0, func(w *database) {
+		w.db.SetMaxIdleConns(5)
+		var all []*sql.Conn
+		for range 4 {
+			all = append(all, w.application())
+		}
+		for _, conn := range all[:3] {
+			require.NoError(w, conn.Close())
+		}
+		p := w.join(Claim, 1)
+		old := 4 // connections
+		fail := func(number int) error {
+			if number <= old {
+				return state("0A000")
+			}
+			return nil
+		}
+		w.texts["fails"] = func(context.Context) error { return fail(w.lastRan()) }
+		require.NoError(w, run(p, "fails"))
+		require.Equal(w, 5, w.lastRan(), "it was not tried on the other idle connections")
+		require.Equal(w, 2, w.opened(), "which are closed")
+		old = 9
+		w.ran = nil
+		require.ErrorIs(w, run(p, "fails"), state("0A000"))
+		require.Equal(w, []int{5, 6}, w.ran, "once")
+		require.NoError(w, all[3].Close())
+		p.Close()
+	})
+}
+
+func TestAClosedPoolOfConnectionsIsPermanent(t *testing.T) {
+	pool, err := puddle.NewPool(&puddle.Config[int]{MaxSize: 1})
+	require.NoError(t, err)
+	pool.Close()
+	_, err = pool.Acquire(t.Context()) // as a pgxpool.Pool does
+	db := sql.OpenDB(nil)
+	require.False(t, closed(db))
+	require.NoError(t, db.Close())
+	require.True(t, closed(db))
+	for _, err := range []error{err, db.Ping()} {
+		require.Equal(t, sqlbatch.Permanent, Classify(postgres.Dialect, unconnected(err)), "%v", err)
+	}
+}
+
+// state is an error of PostgreSQL.
+type state string
+
+func (s state) Error() string    { return string(s) }
+func (s state) SQLState() string { return string(s) }
 
 func TestAnAnswerAfterTheEndOfItsContextIsNoSuccess(t *testing.T) {
 	world(t, 0, func(w *database) {

@@ -114,8 +114,8 @@ func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took t
 	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, fence, crashes, alone sql.NullInt64
-		var id sql.RawBytes
-		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &id, &fence, &crashes, &alone); err != nil {
+		var id, first sql.RawBytes
+		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &id, &fence, &crashes, &alone, &first); err != nil {
 			return err
 		}
 		if id != nil {
@@ -125,7 +125,8 @@ func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took t
 			r.Suspects = append(r.Suspects, s)
 		}
 		lane := priority - sqlbatch.PriorityLow
-		r.Known, r.Heads[lane], r.Ready[lane] = true, at, due.Valid && due.Int64 <= 0
+		r.Known, r.Heads[lane].Due, r.Ready[lane] = true, at, due.Valid && due.Int64 <= 0
+		copy(r.Heads[lane].ID[:], first)
 		if due.Valid {
 			r.Any, r.Due = true, min(r.Due, time.Duration(due.Int64)*time.Millisecond)
 		}

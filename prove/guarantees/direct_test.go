@@ -222,7 +222,13 @@ func directRejected(w *world) {
 	require.ErrorIs(w, err, chanq.ErrTooLarge)
 	require.Equal(w, before, w.Faults.Ops(), "no database call was made")
 	for _, class := range []sqlbatch.Class{sqlbatch.BadRow, sqlbatch.Permanent} {
-		w.Strike(faultdb.Fail(w.Failure(class)), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec })
+		rejected := w.Failure(class)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if op.Kind == faultdb.Exec {
+				return faultdb.Fail(rejected)
+			}
+			return faultdb.Fault{}
+		})
 		_, err := q.Send(w.Soon(), chanq.Msg("a"))
 		w.Faults.Inject(nil)
 		var op *chanq.OpError

@@ -32,6 +32,7 @@ var dying = append([]test{
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_TheQueuesOfAProcessTryOneSuspectAtATime", oneTrialOfQueues},
 	{"G07_AnAckInATransactionEndsATrialWhenItIsCommitted", trialInTransaction},
+	{"G07_ManySuspectsAreSettledOneSoonAfterAnother", manySuspects},
 	{"G07_AStoppedConsumerDoesNotWaitForTheCommitOfASuspect", trialOfStopped},
 	{"G07_ATrialThatIsRevokedEndsWhenItsMessageIsReleased", trialRevoked},
 	{"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages", lastTrialBehindHandler},
@@ -546,6 +547,66 @@ func (w *world) twoSuspects() (first, second *chanq.Consumer[string], l *chanq.L
 	w.pass(3 * time.Second)
 	require.Empty(w, second.C())
 	return first, second, l
+}
+
+// manySuspects: handlers of all kinds, and a reader, settle 20 suspects while nothing else happens.
+func manySuspects(w *world) {
+	inTx := func(l *chanq.Lease[string], chanqs bool) error {
+		if chanqs {
+			return chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, tx) })
+		}
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := l.AckTx(w.Soon(), tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	ways := map[string]func(l *chanq.Lease[string]) error{
+		"nil":   func(*chanq.Lease[string]) error { return nil },
+		"ack":   (*chanq.Lease[string]).Ack,
+		"nack":  func(*chanq.Lease[string]) error { return errors.New("no") },
+		"own":   func(l *chanq.Lease[string]) error { return inTx(l, false) },
+		"chanq": func(l *chanq.Lease[string]) error { return inTx(l, true) },
+	}
+	const n = 20
+	for kind, cfg := range idleKinds {
+		for how, way := range ways {
+			for _, reader := range []bool{false, true} {
+				if !w.Engine.Bubble && how != "own" {
+					continue
+				}
+				q := w.Queue(fmt.Sprintf("%s_%s_%v", kind, how, reader), cfg)
+				testdb.Send(w, q, testdb.Texts(numbers(n)...)...)
+				w.Exec("UPDATE chanq_" + q.Name() + " SET lapses = 2, attempts = 2")
+				c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: later})
+				began, handled := time.Now(), make(chan struct{}, n)
+				go func() {
+					if !reader {
+						_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+							defer func() { handled <- struct{}{} }()
+							return way(l)
+						})
+						return
+					}
+					for l := range c.C() {
+						if err := way(l); err != nil || how == "nil" {
+							_ = l.Settle(err)
+						}
+						handled <- struct{}{}
+					}
+				}()
+				for range n {
+					testdb.Receive(w, handled, "a suspect is handled")
+				}
+				w.soon(began, 2*time.Second)
+				require.NoError(w, c.Shutdown(w.Soon()))
+			}
+		}
+	}
 }
 
 // trialOfStopped: another handler still runs, so the consumer has not ended.

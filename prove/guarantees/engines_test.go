@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -40,7 +41,7 @@ func TestSQLServer(t *testing.T) { run(t, testdb.SQLServer) }
 
 func TestMain(m *testing.M) {
 	child.Main(map[string]child.Part{processPart: child.Does(play)})
-	if testdb.IsLong() {
+	if testdb.IsLong() || os.Getenv(testdb.SQLServerVariable) != "" {
 		testdb.Together(16) // tests on real clocks mostly wait
 	}
 	goleak.VerifyTestMain(m)

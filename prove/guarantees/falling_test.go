@@ -68,7 +68,7 @@ func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 	for _, l := range held {
 		_ = l.Release()
 	}
-	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, c.Err(), c.Shutdown(w.Soon()))
 	again := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.Eventually("the others continue", func() bool {
 		select {
@@ -144,7 +144,7 @@ func fallsInAPipe(w *world) {
 		return testdb.Texts("out"), nil
 	})
 	require.ErrorContains(w, err, "aargh")
-	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, err, c.Shutdown(w.Soon()))
 	w.Faults.Inject(nil)
 	for _, id := range ids {
 		require.NotEmpty(w, testdb.Get(w, from, id).State)

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,8 @@ import (
 )
 
 var leasing = []test{
+	{"G02_AProcessHandlesAMessageOnceAtATimeAlsoAfterALostLease", handledOnceAtATime},
+	{"AHandlerThatHangsDelaysItsMessageByASecond", hangsBesideItself},
 	{"ExtendMovesTheEndOfTheLease", extendMoves},
 	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
 	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
@@ -230,4 +233,105 @@ func givenBackWakes(w *world) {
 		require.Equal(w, held[i].ID, l.ID, "by Nack(%v)", delay)
 		require.NoError(w, l.Ack())
 	}
+}
+
+// handling observes the calls of handlers for one message: the first lasts longer than its lease.
+type handling struct {
+	lasts         time.Duration // of the first call, after its context has ended
+	running, most atomic.Int32
+	calls         chan struct{}
+}
+
+func (h *handling) call(ctx context.Context) {
+	running := h.running.Add(1)
+	defer h.running.Add(-1)
+	h.most.Store(max(h.most.Load(), running))
+	h.calls <- struct{}{}
+	if len(h.calls) == 1 {
+		<-ctx.Done()
+		time.Sleep(h.lasts)
+	}
+}
+
+// handledOnceAtATime: a jump of the database's clock ends a lease that this process still counts on, and MaxExtend one that both have ended.
+func handledOnceAtATime(w *world) {
+	ways := map[string]func(h *handling, c *chanq.Consumer[string], to *chanq.Queue[string]) error{
+		"Handle": func(h *handling, c *chanq.Consumer[string], _ *chanq.Queue[string]) error {
+			return c.Handle(2, func(ctx context.Context, _ *chanq.Lease[string]) error {
+				h.call(ctx)
+				return nil
+			})
+		},
+		"HandleBatches": func(h *handling, c *chanq.Consumer[string], _ *chanq.Queue[string]) error {
+			return c.HandleBatches(2, 10, 0, func(ctx context.Context, _ []*chanq.Lease[string]) error {
+				h.call(ctx)
+				return nil
+			})
+		},
+		"Pipe": func(h *handling, c *chanq.Consumer[string], to *chanq.Queue[string]) error {
+			return chanq.Pipe(c, to, 2, func(ctx context.Context, _ *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				h.call(ctx)
+				return nil, nil
+			})
+		},
+	}
+	to := w.Queue("output", chanq.Config{})
+	w.onKinds(func(q *chanq.Queue[string]) {
+		for name, handle := range ways {
+			for _, jumps := range []bool{true, false} {
+				if jumps && q.Name() == "ordered" || !w.Engine.Bubble && (!jumps || name != "Handle") {
+					continue // the leases of an ordered queue are those of its membership
+				}
+				testdb.Send(w, q, testdb.Texts("a")...)
+				h, ended := &handling{lasts: 500 * time.Millisecond, calls: make(chan struct{}, 10)}, make(chan error, 2)
+				cfg := chanq.ConsumerConfig{LeaseFor: 2 * time.Second, MaxExtend: time.Second}
+				if jumps {
+					h.lasts, cfg = testdb.Of(2*time.Second, time.Second), chanq.ConsumerConfig{}
+					if w.Engine.Bubble {
+						h.lasts = time.Minute
+					}
+				}
+				consumers := []*chanq.Consumer[string]{testdb.Start(w, q, cfg), testdb.Start(w, q, cfg)}
+				for _, c := range consumers {
+					go func() { ended <- handle(h, c, to) }()
+				}
+				w.Eventually("it is handled", func() bool { return len(h.calls) == 1 })
+				if jumps {
+					w.Exec("UPDATE chanq_" + q.Name() + " SET lease_until = due_at")
+				}
+				w.Eventually("it is handled again, and done", func() bool { return len(h.calls) >= 2 && testdb.Empty(w, q) })
+				require.Equal(w, int32(1), h.most.Load(), "%s of a %s queue, a jump: %v", name, q.Name(), jumps)
+				for _, c := range consumers {
+					c.Stop()
+				}
+				for range consumers {
+					require.NoError(w, <-ended)
+				}
+			}
+		}
+	})
+}
+
+// hangsBesideItself: a handler that does not return, and a reader that settles nothing, block no message.
+func hangsBesideItself(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * time.Second, MaxExtend: time.Second})
+	forgotten := testdb.Take(w, c, 1)[0]
+	w.ended(forgotten)
+	calls, end, ended := make(chan time.Time, 10), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- c.Handle(2, func(context.Context, *chanq.Lease[string]) error {
+			if calls <- time.Now(); len(calls) == 1 {
+				<-end
+			}
+			return nil
+		})
+	}()
+	w.Eventually("the second call has returned", func() bool { return testdb.Empty(w, q) })
+	between := -time.Until(<-calls) + time.Until(<-calls)
+	w.soon(time.Now().Add(-between), 8*time.Second)
+	close(end)
+	c.Stop()
+	require.NoError(w, <-ended)
 }

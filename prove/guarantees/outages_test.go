@@ -2,6 +2,8 @@ package guarantees
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,8 @@ var outages = []test{
 	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
 	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
 	{"APermanentErrorIsReturnedBySend", permanentSend},
+	{"AClosedDatabaseEndsEveryCallAndConsumer", closedDatabase},
+	{"AnErrorOfOldConnectionsIsNotSeen", oldConnections},
 	{"AnErrorThatPassesIsNotSeen", passing},
 	{"AStatementThatHangsEndsAtItsDeadline", hangs},
 	{"AnIdleConsumerCostsOneStatementAPollEvery", idle},
@@ -189,7 +193,7 @@ func permanent(w *world) {
 		require.NoError(w, leases[1].Ack(), "delivered messages can be settled")
 		require.NoError(w, leases[1].Wait(w.Soon()))
 		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
-		require.NoError(w, c.Shutdown(w.Soon()))
+		require.ErrorIs(w, c.Shutdown(w.Soon()), cause)
 		w.Faults.Inject(nil)
 		require.Zero(w, testdb.Counted(w, q))
 	}
@@ -232,6 +236,125 @@ func permanentSend(w *world) {
 	w.Faults.Inject(nil)
 	_, err = p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err, "the error does not end a producer")
+}
+
+// closedDatabase closes the *sql.DB too early. It never opens again.
+func closedDatabase(w *world) {
+	const closed = "sql: database is closed"
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		cfg := chanq.Config{Spec: chanq.Spec{Kind: kind}}
+		name := "work_" + kind.String()
+		w.Queue(name, cfg)
+		_, db := w.Connect()
+		q := testdb.OpenOn[string](w, db, name, cfg)
+		sender := testdb.Produce(w, q, chanq.ProducerConfig{})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		testdb.SendBy(w, sender, testdb.Texts("a", "b", "c")...)
+		leases := testdb.Take(w, c, 3)
+		require.NoError(w, leases[0].Ack())
+		require.NoError(w, leases[0].Wait(w.Soon()))
+		require.NoError(w, db.Close())
+		ctx := context.Background()
+		testdb.Receive(w, c.Done(), "the end of the consumer")
+		require.ErrorContains(w, c.Err(), closed)
+		for what, do := range map[string]func() error{
+			"Queue.Send":    func() error { _, err := q.Send(ctx, chanq.Msg("d")); return err },
+			"Producer.Send": func() error { _, err := sender.Send(ctx, chanq.Msg("d")); return err },
+			"SendBatch":     func() error { _, err := sender.SendBatch(ctx, testdb.Texts("d", "e")...); return err },
+			"Cancel":        func() error { _, err := q.Cancel(ctx, leases[1].ID); return err },
+			"InTx":          func() error { return chanq.InTx(ctx, db, func(context.Context, *sql.Tx) error { return nil }) },
+			"Consume": func() error {
+				c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+				require.NoError(w, err)
+				testdb.Receive(w, c.Done(), "the end of the second consumer")
+				_ = c.Shutdown(ctx)
+				return c.Err()
+			},
+			"Open":    func() error { _, err := chanq.Open[string](ctx, db, name, cfg); return err },
+			"Migrate": func() error { return chanq.Migrate(ctx, db, name, cfg) },
+		} {
+			err := do()
+			require.ErrorContains(w, err, closed, what)
+			require.NotErrorIs(w, err, chanq.ErrUnavailable, what)
+		}
+		for what, err := range map[string]error{
+			"Extend": leases[1].Extend(ctx, time.Minute), // on a session that is still open, or not
+			"Ack":    errors.Join(leases[2].Ack(), leases[2].Wait(ctx)),
+		} {
+			if err != nil {
+				require.ErrorContains(w, err, closed, what)
+			}
+		}
+		_ = leases[1].Release()
+		sender.C() <- chanq.Msg("unsent")
+		var unsent *chanq.UnsentError[string]
+		require.ErrorAs(w, sender.Close(ctx), &unsent)
+		require.ErrorContains(w, unsent.Unsent[0].Err, closed)
+		began := time.Now()
+		_ = c.Shutdown(ctx)
+		require.Less(w, time.Since(began), time.Minute)
+	}
+}
+
+// oldConnections makes each statement fail for good on the connections that there are, as after a change of the schema, or when an earlier
+// user has left another role on them. New connections work.
+func oldConnections(w *world) {
+	var mu sync.Mutex
+	newest, old := 0, 0
+	db := w.Open()
+	if db.SetMaxIdleConns(10); w.Engine.Dialect.Traits().OneWriter {
+		db.SetMaxIdleConns(-1) // its idle connections stay
+	}
+	lasting := []error{w.Failure(sqlbatch.Permanent), w.Failure(sqlbatch.NoSchema)}
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		newest = max(newest, op.Conn)
+		if op.Conn <= old && (op.Kind == faultdb.Exec || op.Kind == faultdb.Query || op.Kind == faultdb.Prepare) {
+			return faultdb.Fail(lasting[op.N%len(lasting)])
+		}
+		return faultdb.Fault{}
+	})
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue("work_"+kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}})
+		out := w.Queue("out_"+kind.String(), chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		c, piped := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * time.Second}), testdb.Start(w, out, chanq.ConsumerConfig{})
+		replaced := make(chan *chanq.Lease[string])
+		go func() {
+			_ = chanq.Pipe(piped, q, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				replaced <- l
+				return testdb.Texts("f"), nil
+			})
+		}()
+		for range 3 {
+			mu.Lock()
+			old = newest
+			mu.Unlock()
+			_, err := q.Send(w.Soon(), testdb.Texts("a")...)
+			require.NoError(w, err)
+			_, err = q.Send(w.Soon(), chanq.Message[string]{Body: "b", DedupKey: "b"}, chanq.Message[string]{Body: "c", DedupKey: "c"})
+			require.NoError(w, err)
+			_, err = p.SendBatch(w.Soon(), testdb.Texts("d", "e")...)
+			require.NoError(w, err)
+			leases := testdb.Take(w, c, 5)
+			mu.Lock()
+			old = newest
+			mu.Unlock()
+			for _, l := range leases {
+				require.NoError(w, l.Extend(w.Soon(), 3*time.Second))
+				require.NoError(w, l.Ack())
+				require.NoError(w, l.Wait(w.Soon()))
+			}
+			testdb.Send(w, out, testdb.Texts("in")...)
+			l := <-replaced
+			require.NoError(w, l.Wait(w.Soon()))
+			require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+			testdb.Stats(w, q)
+		}
+		require.NoError(w, c.Err())
+		require.NoError(w, piped.Err())
+	}
 }
 
 // passing makes every second statement fail with an error after which the database has rolled it back.

@@ -184,6 +184,11 @@ func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.Settle
 	settle()
 	close(gate)
 	require.NoError(g, g.consumer.Flush(g.Soon()))
+	g.Eventually("both batches are reported, which Flush does not wait for", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.groups) >= 2
+	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	require.Len(g, g.groups, 2)

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,6 +26,9 @@ var stopping = []test{
 	{"G11_StopNeedsNoReader", stopNeedsNoReader},
 	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
 	{"ShutdownMayBeCalledAgain", shutdownAgain},
+	{"G06_AfterARollbackALeaseOfAckTxIsSettledByAStoppedConsumer", stopsInTx},
+	{"ShutdownWaitsForARollbackOnlyAsLongAsTheLeaseLasts", shutdownOutlastsTx},
+	{"HandleDoesNotWaitForATransactionThatItsHandlerHasLeft", handleLeavesTx},
 }
 
 func numbers(n int) []string {
@@ -217,4 +221,110 @@ func shutdownAgain(w *world) {
 	}
 	require.NoError(w, c.Flush(w.Soon()))
 	require.NoError(w, c.Err())
+}
+
+// acksInTx acks a lease in a transaction, and returns its rollback.
+func (w *world) acksInTx(l *chanq.Lease[string]) (rollback func()) {
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	return func() { require.NoError(w, tx.Rollback()) }
+}
+
+func stopsInTx(w *world) {
+	settles := map[string]struct {
+		settle   func(*chanq.Lease[string]) error
+		state    chanqadmin.State
+		attempts int
+	}{
+		"Ack":        {(*chanq.Lease[string]).Ack, "", 0},
+		"Nack":       {func(l *chanq.Lease[string]) error { return l.Nack(errors.New("no")) }, chanqadmin.StateScheduled, 1},
+		"Snooze":     {func(l *chanq.Lease[string]) error { return l.Nack(chanq.Snooze(time.Hour, nil)) }, chanqadmin.StateScheduled, 0},
+		"Release":    {(*chanq.Lease[string]).Release, chanqadmin.StateReady, 0},
+		"DeadLetter": {func(l *chanq.Lease[string]) error { return l.Nack(chanq.DeadLetter(nil)) }, chanqadmin.StateDead, 1},
+	}
+	try := func(q *chanq.Queue[string], stop, how string) {
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: later, StopWhenIdle: stop == "idle"})
+		require.NoError(w, err)
+		var l *chanq.Lease[string]
+		var rollback func()
+		c.All()(func(taken *chanq.Lease[string]) bool {
+			l, rollback = taken, w.acksInTx(taken)
+			if stop == "idle" || w.oneWriter() { // a row that is locked keeps it from the end, and a writer other statements
+				rollback()
+				rollback = func() {}
+			}
+			switch stop {
+			case "Stop":
+				c.Stop()
+			case "context":
+				cancel()
+			case "Shutdown":
+				go func() { _ = c.Shutdown(w.Soon()) }()
+			}
+			return stop != "break"
+		})
+		if w.Engine.Bubble {
+			time.Sleep(3 * time.Second)
+		}
+		rollback()
+		s := settles[how]
+		require.NoError(w, s.settle(l), "%s after %s", how, stop)
+		require.NoError(w, l.Wait(w.Soon()), how)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		w.requireState(q, id, s.state)
+		if s.state != "" {
+			require.Equal(w, s.attempts, testdb.Get(w, q, id).Attempts, how)
+			purged, err := testdb.Purge(w.Soon(), q, s.state)
+			require.NoError(w, err)
+			require.Equal(w, 1, purged)
+		}
+	}
+	w.onKinds(func(q *chanq.Queue[string]) {
+		for how := range settles {
+			try(q, "Stop", how)
+		}
+		for _, stop := range []string{"context", "Shutdown", "break"} {
+			try(q, stop, "Nack")
+		}
+		if q.Name() == "plain" { // an ordered queue waits for the transaction
+			try(q, "idle", "Nack")
+		}
+	})
+}
+
+func shutdownOutlastsTx(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts("forgotten")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+		w.acksInTx(testdb.Take(w, c, 1)[0])()
+		require.NoError(w, c.Shutdown(w.Soon()))
+
+		if !w.Engine.Bubble {
+			return
+		}
+		c = testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		w.acksInTx(testdb.Take(w, c, 1)[0])()
+		began := time.Now()
+		over, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+		defer cancel()
+		_ = c.Shutdown(over)
+		w.soon(began, map[string]time.Duration{"plain": 2 * time.Second, "ordered": 7 * time.Second}[q.Name()])
+	})
+}
+
+func handleLeavesTx(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	began := time.Now()
+	require.NoError(w, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+		w.acksInTx(l)()
+		c.Stop()
+		return nil
+	}))
+	w.soon(began, 5*time.Second)
 }

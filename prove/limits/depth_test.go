@@ -46,7 +46,7 @@ const longAgo = "-3600000 - i % 1000"
 // the table.
 func fromHead() (f sqlbatch.Heads) {
 	for i := range f {
-		f[i] = time.Now().Add(-30 * time.Second).UnixMilli()
+		f[i].Due = time.Now().Add(-30 * time.Second).UnixMilli()
 	}
 	return f
 }
@@ -238,7 +238,7 @@ func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	server.Clock().Advance(time.Second) // far more than HeadMargin
 	var heads sqlbatch.Heads
 	for i := range heads {
-		heads[i] = server.Clock().Now().UnixMilli()
+		heads[i].Due = server.Clock().Now().UnixMilli()
 	}
 	fill(others, time.Hour)
 	fill(1000, 0)

@@ -54,8 +54,11 @@ func (o *outages) errors() error {
 // everyWrite applies a fault to the writes of producers and consumers.
 func (w *world) everyWrite(f faultdb.Fault) {
 	st := w.Statements("work")
-	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)),
-		st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}), st.Ack(nil), st.Extend([16]byte{}, nil, time.Second))
+	claim := sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}
+	past := claim
+	past.PastReaders = true
+	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)), st.Claim(claim), st.Claim(past),
+		st.Ack(nil), st.Extend([16]byte{}, nil, time.Second), st.SkipLocked().Ack(nil), st.SkipLocked().Extend([16]byte{}, nil, time.Second))
 }
 
 func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {
@@ -193,7 +196,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 				_ = l.Release() // fails like the ack
 			}
 			requireReadOnly(w, c.Err())
-			require.NoError(w, c.Shutdown(w.Soon()))
+			requireReadOnly(w, c.Shutdown(w.Soon()))
 			require.Empty(w, reported.list(), "it is an error, not an outage")
 			w.everyWrite(faultdb.After("PRAGMA query_only = 0"))
 			testdb.SendBy(w, p, testdb.Texts("after")...)

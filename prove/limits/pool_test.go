@@ -106,7 +106,7 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		hung, goOn := new(atomic.Bool), make(chan struct{})
 		st := w.Statements("work")
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if looks(op, st) || testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})) {
+			if looks(op, st) || testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})) || testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, PastReaders: true})) {
 				hung.Store(true)
 				return faultdb.Hold(goOn)
 			}

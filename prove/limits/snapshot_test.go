@@ -49,7 +49,7 @@ func TestOnPostgreSQLClaimsDoNotReadRowsKeptByASnapshot(t *testing.T) {
 		require.NoError(t, w.DB.QueryRow(`SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`).Scan(&now))
 		return now > last+2*sqlbatch.HeadMargin.Milliseconds()
 	})
-	above, beginning := claim(sqlbatch.Heads{last + 1, last + 1, last + 1, last + 1}), claim(sqlbatch.Heads{})
+	above, beginning := claim(sqlbatch.Heads{{Due: last + 1}, {Due: last + 1}, {Due: last + 1}, {Due: last + 1}}), claim(sqlbatch.Heads{})
 	t.Logf("buffers for a claim of 100 after %d under a snapshot: %d from the head, %d from the beginning", rounds*each, above, beginning)
 	require.Less(t, above, 100*12)
 	require.Greater(t, beginning, 3*above, "the snapshot keeps the rows")

@@ -195,6 +195,6 @@ func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
 		testdb.Receive(w, c.Done(), "the end")
 		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 		require.Equal(w, "orders/place2", opError(w, c.Err()).Queue)
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.ErrorIs(w, c.Shutdown(w.soon()), chanq.ErrNoSchema)
 	})
 }

@@ -4,7 +4,6 @@ package testdb
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -110,13 +109,13 @@ func emulator(name string, o mssqltest.Options) Engine {
 	return e
 }
 
+// ChanqDialect returns the Dialect of a chanq.Config.
+func (e Engine) ChanqDialect() chanq.Dialect { return chanq.Dialect(e.Dialect.Name()) }
+
 func needing(variable string, e Engine) Engine {
 	e.Needs = variable
 	return e
 }
-
-// ChanqDialect returns the Dialect of a chanq.Config.
-func (e Engine) ChanqDialect() chanq.Dialect { return chanq.Dialect(e.Dialect.Name()) }
 
 // ConnectTables opens an address where tables can be created and dropped.
 func (e Engine) ConnectTables(address string) (driver.Connector, error) {
@@ -126,14 +125,21 @@ func (e Engine) ConnectTables(address string) (driver.Connector, error) {
 	return e.Connect(address)
 }
 
-// Require skips a test, with a message, if it is of a higher tier or its server is missing.
+// Require skips a test, with a message, if it is of a higher tier or its server is missing. It fails if the SQL Server that the user
+// has named does not answer.
 func (e Engine) Require(t testing.TB) {
 	t.Helper()
 	if testing.Short() && e.Name != Memory.Name {
 		t.Skipf("SKIPPED on %s: -short has SQLite in memory only", e.Name)
 	}
-	if !e.Bubble {
+	named := e.Needs == SQLServerVariable && os.Getenv(e.Needs) != ""
+	if !e.Bubble && !named {
 		Long(t)
+	}
+	if named {
+		if err := serverAnswers(); err != nil {
+			t.Fatalf("the server of %s does not answer: %v", e.Needs, err)
+		}
 	}
 	if e.Needs != "" && os.Getenv(e.Needs) == "" {
 		t.Skipf("NOT TESTED on %s: %s is not set (.ci/postgres and compose.yaml start servers)", e.Name, e.Needs)
@@ -172,36 +178,6 @@ func connectSQLServer(dsn string) (driver.Connector, error) {
 		c.Dialer = memnet.Dialer{}
 	}
 	return c, nil
-}
-
-// SQLServerVariable is the environment variable with the DSN of a login that may create databases on a real SQL Server.
-const SQLServerVariable = "CHANQ_TEST_SQLSERVER"
-
-// snapshotVariable, set to on, sets READ_COMMITTED_SNAPSHOT on in those databases.
-const snapshotVariable = "CHANQ_TEST_SQLSERVER_SNAPSHOT"
-
-func createDatabase(t testing.TB) string {
-	Engine{Name: "a real SQL Server", Needs: SQLServerVariable}.Require(t)
-	dsn, err := url.Parse(os.Getenv(SQLServerVariable))
-	require.NoError(t, err, "%s must be a sqlserver:// URL", SQLServerVariable)
-	admin, err := sql.Open("sqlserver", dsn.String())
-	require.NoError(t, err)
-	name := fmt.Sprintf("chanq_test_%x", chanq.NewID())
-	_, err = admin.ExecContext(context.Background(), "CREATE DATABASE ["+name+"]")
-	require.NoError(t, err)
-	if os.Getenv(snapshotVariable) == "on" {
-		_, err = admin.ExecContext(context.Background(), "ALTER DATABASE ["+name+"] SET READ_COMMITTED_SNAPSHOT ON")
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		_, err := admin.ExecContext(context.Background(), "ALTER DATABASE ["+name+"] SET SINGLE_USER WITH ROLLBACK IMMEDIATE; DROP DATABASE ["+name+"]")
-		require.NoError(t, err)
-		require.NoError(t, admin.Close())
-	})
-	query := dsn.Query()
-	query.Set("database", name)
-	dsn.RawQuery = query.Encode()
-	return dsn.String()
 }
 
 func copyFile(t testing.TB, path string) string {

@@ -23,6 +23,7 @@ func chosen(pick string) string {
 		part := strings.NewReplacer(
 			"{lane}", fmt.Sprintf("priority = %d", priority),
 			"{head}", fmt.Sprintf("$%d::bigint", firstHead+priority-sqlbatch.PriorityLow),
+			"{head id}", fmt.Sprintf("$%d::bytea", firstHead+sqlbatch.Priorities+priority-sqlbatch.PriorityLow),
 			"{number}", strconv.Itoa(number),
 		).Replace(pick)
 		parts = append(parts, fmt.Sprintf("    (SELECT * FROM (%s) AS l%d LIMIT (SELECT n FROM t))", part, number+1))
@@ -30,13 +31,14 @@ func chosen(pick string) string {
 	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"
 }
 
-// The parameters of a claim from this number on are the heads, from the lowest priority up.
+// The parameters of a claim from this number on are the heads, from the lowest priority up: the times, and then the IDs.
 const firstHead = 6
 
-// behindHead begins a range of the index. It compares rows, although every id is behind that of its head: for due_at between two
-// unknown values the planner would estimate a small range, and sort it.
-func behindHead(row, head, now string) string {
-	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + head + ", " + now + " - {margin}), ''::bytea)"
+// behindHead begins a range of the index. A head that is less than a HeadMargin ago begins with all IDs of an earlier time. It compares
+// rows: for due_at between two unknown values the planner would estimate a small range, and sort it.
+func behindHead(row, head, id, now string) string {
+	late := now + " - {margin}"
+	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + head + ", " + late + "), CASE WHEN " + head + " <= " + late + " THEN " + id + " ELSE ''::bytea END)"
 }
 
 // not is a condition on a row with the meaning of NOT. The planner estimates that almost all rows meet it. For a comparison with an
@@ -71,7 +73,7 @@ var claimText = `WITH t AS MATERIALIZED (
 chosen AS MATERIALIZED (
   ` + chosen(`
       SELECT id FROM {live} AS q
-      WHERE {lane} AND `+behindHead("", "{head}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
+      WHERE {lane} AND `+behindHead("", "{head}", "{head id}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
         AND `+not("lease_until > (SELECT now FROM t)")+`
         AND `+not(suspected("(SELECT now FROM t)"))+`
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
@@ -138,7 +140,9 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	}, heads(p.Heads)...)}
 }
 
-func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
+func heads(f sqlbatch.Heads) []any {
+	return []any{f[0].Due, f[1].Due, f[2].Due, f[3].Due, f[0].ID[:], f[1].ID[:], f[2].ID[:], f[3].ID[:]}
+}
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
@@ -147,10 +151,10 @@ var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
 
 func nextDueOf(condition string) string {
 	return `SELECT min(f.due_at) - {now} AS due_in
-FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, head)
+FROM (VALUES (2, $4::bigint, $8::bytea), (1, $3::bigint, $7::bytea), (0, $2::bigint, $6::bytea), (-1, $1::bigint, $5::bytea)) AS p (priority, head, head_id)
 CROSS JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE q.priority = p.priority AND ` + behindHead("q.", "p.head", "{now}") + ` AND ` + not("q.lease_until > {now}") + condition + `
+  WHERE q.priority = p.priority AND ` + behindHead("q.", "p.head", "p.head_id", "{now}") + ` AND ` + not("q.lease_until > {now}") + condition + `
   ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 }
@@ -174,7 +178,8 @@ var rescanText = `WITH t AS MATERIALIZED (
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS consumers,
        CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
-       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
+       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone,
+       CASE WHEN NOT e.suspect THEN uuid_send(e.id) END AS head_id
 FROM t
 CROSS JOIN ` + priorities + `
 LEFT JOIN LATERAL (

@@ -60,7 +60,9 @@ var remedies = map[string]string{
 	sqlbatch.ProblemEncoding: "the encoding of a database cannot be changed: make one with ENCODING 'UTF8' TEMPLATE template0",
 	sqlbatch.ProblemDurability: "set synchronous_commit to on for this role (ALTER ROLE … SET synchronous_commit = 'on'), this database and this connection; " +
 		"ALTER TABLE … SET LOGGED if it is a table",
-	sqlbatch.ProblemNode: "connect to the coordinator, as all other programs of this queue must",
+	sqlbatch.ProblemHidden: "ALTER ROLE … BYPASSRLS, or ALTER TABLE … DISABLE ROW LEVEL SECURITY: chanq must see all rows of its tables",
+	sqlbatch.ProblemTable:  "rename it, and run chanq.Migrate",
+	sqlbatch.ProblemNode:   "connect to the coordinator, as all other programs of this queue must",
 }
 
 // queue has the statements of one queue, every text rendered.
@@ -214,7 +216,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey), "{most type}", strconv.Itoa(sqlbatch.MaxType), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{by seq}", quote("ix_"+live+"__seq"), "{'by seq'}", literal("ix_"+live+"__seq"), "{due}", quote("ix_"+live+"__due"), "{'due'}", literal("ix_"+live+"__due"), "{key}", quote("ux_"+live+"__dedup"), "{'key'}", literal("ux_"+live+"__dedup"),
-		"{dead}", in+quote(live+"__dead"), "{dead pk}", quote("pk_"+live+"__dead"),
+		"{dead}", in+quote(live+"__dead"), "{'dead'}", literal(live+"__dead"), "{'done'}", literal(live+"__done"), "{'queues'}", literal("chanq__queues"), "{dead pk}", quote("pk_"+live+"__dead"),
 		"{dead ended}", quote("ix_"+live+"__dead_ended"), "{'dead ended'}", literal("ix_"+live+"__dead_ended"),
 		"{dead cause}", quote("ix_"+live+"__dead_cause"), "{'dead cause'}", literal("ix_"+live+"__dead_cause"),
 		"{dead key}", quote("ix_"+live+"__dead_dedup"), "{'dead key'}", literal("ix_"+live+"__dead_dedup"),

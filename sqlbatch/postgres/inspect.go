@@ -203,11 +203,20 @@ UNION ALL
 SELECT '` + sqlbatch.ProblemDurability + `', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'
 UNION ALL
-SELECT '` + sqlbatch.ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
-FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'
+SELECT '` + sqlbatch.ProblemDurability + `', 'the table ' || t.name || ' is not logged'
+FROM ` + ownTables + ` WHERE c.relpersistence <> 'p'
+UNION ALL
+SELECT '` + sqlbatch.ProblemHidden + `', 'row-level security hides rows of the table ' || t.name || ' from the role ' || current_user
+FROM ` + ownTables + ` WHERE row_security_active(c.oid)
+UNION ALL
+SELECT '` + sqlbatch.ProblemTable + `', t.name || ' is not a table'
+FROM ` + ownTables + ` WHERE c.relkind NOT IN ('r', 'p')
 UNION ALL
 SELECT '` + sqlbatch.ProblemNode + `', 'the queue is ordered, and this node of Citus draws other numbers than the coordinator'
 FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = to_regclass({'numbers'}) AND s.seqmin > 1`
+
+// ownTables are the tables that exist, of those whose rows are messages, and of the queues.
+const ownTables = `(VALUES ({'live'}), ({'dead'}), ({'done'}), ({'queues'})) AS t (name) JOIN pg_catalog.pg_class AS c ON c.oid = to_regclass(t.name)`
 
 func (q *queue) Problems() sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.problems, Args: []any{"UTF8"}}

@@ -140,7 +140,7 @@ func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 			continue // the last row
 		}
 		items = append(items, sqlbatch.Item{ID: [16]byte(id), Fence: fence})
-		k.heads[-sqlbatch.PriorityLow] = due
+		k.heads[-sqlbatch.PriorityLow].Due = due
 		if k.slots > 0 {
 			k.reads.From = max(k.reads.From, seq)
 		}

@@ -105,7 +105,7 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	}
 	uses := map[string]use{
 		"claim":            {claim, 4, 1},
-		"claim one":        {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: sqlbatch.Heads{1, 2, 3, 1 << 50}}), 4, 1},
+		"claim one":        {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: suite.HeadsAt(1, 2, 3, 1<<50)}), 4, 1},
 		"next due":         {q.NextDue(sqlbatch.Heads{}), 1, 0},
 		"rescan":           {q.Rescan(), 4, 0},
 		"cancel":           {q.Cancel(ids), 0, 1},

@@ -64,6 +64,27 @@ func TestProblemsReportsCommitsThatMayBeLost(t *testing.T) {
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, `the table "public"."chanq_orders" is not logged`}}, q.rows(tx, q.Problems()))
 }
 
+func TestProblemsReportsTablesThatHideRows(t *testing.T) {
+	q := newQueue(t)
+	tx := q.begin()
+	exec := func(text string) {
+		_, err := tx.Exec(text)
+		require.NoError(t, err, text)
+	}
+	exec(`CREATE ROLE chanq_hidden`)
+	exec(`GRANT SELECT ON chanq_orders TO chanq_hidden`)
+	exec(`ALTER TABLE chanq_orders ENABLE ROW LEVEL SECURITY`)
+	require.Empty(t, q.rows(tx, q.Problems()), "its owner sees all rows")
+	exec(`SET LOCAL ROLE chanq_hidden`)
+	require.Equal(t, [][]any{{sqlbatch.ProblemHidden, `row-level security hides rows of the table "public"."chanq_orders" from the role chanq_hidden`}}, q.rows(tx, q.Problems()))
+	exec(`RESET ROLE`)
+	exec(`ALTER TABLE chanq_orders__dead SET UNLOGGED`)
+	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, `the table "public"."chanq_orders__dead" is not logged`}}, q.rows(tx, q.Problems()))
+	exec(`DROP TABLE chanq_orders__dead`)
+	exec(`CREATE VIEW chanq_orders__dead AS SELECT 1 AS id`)
+	require.Equal(t, [][]any{{sqlbatch.ProblemTable, `"public"."chanq_orders__dead" is not a table`}}, q.rows(tx, q.Problems()))
+}
+
 // Each node of Citus except the coordinator draws its own numbers.
 func TestProblemsReportsANodeWithItsOwnSequences(t *testing.T) {
 	q := newQueue(t)

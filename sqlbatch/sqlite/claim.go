@@ -29,23 +29,24 @@ func lanes(template, text, of string) string {
 	var lanes []string
 	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
 		lanes = append(lanes, strings.NewReplacer(
-			"{p}", fmt.Sprint(p), "{number}", fmt.Sprint(build.Lane(p)), "{head}", fmt.Sprintf("?%d", 1+p-sqlbatch.PriorityLow),
+			"{p}", fmt.Sprint(p), "{number}", fmt.Sprint(build.Lane(p)), "{head}", fmt.Sprintf("?%d", 1+p-sqlbatch.PriorityLow), "{head id}", fmt.Sprintf("?%d", 1+sqlbatch.Priorities+p-sqlbatch.PriorityLow),
 		).Replace(text))
 	}
 	return strings.ReplaceAll(template, "{lanes}", strings.Join(lanes, "\n    UNION ALL\n"))
 }
 
-// fromHead: the heads are the first parameters, from the lowest priority up.
-const fromHead = lane + ` AND due_at >= min({head}, {now} - {margin}) AND lease_until <= {now} AND ` + innocent
+// fromHead: the heads are the first parameters, from the lowest priority up: the times, and then the IDs. A head that is less than a
+// HeadMargin ago begins with all IDs of an earlier time.
+const fromHead = lane + ` AND (due_at, id) >= (min({head}, {now} - {margin}), iif({head} <= {now} - {margin}, {head id}, x'')) AND lease_until <= {now} AND ` + innocent
 
 // Claim does one seek per priority, highest first. The outer LIMIT ends the walk when enough rows were found, and is 0
 // when the queue is paused. With one writer, no row can be locked by another. The changed columns are in no index.
-const claimText = `UPDATE {live} SET lease_until = {now} + ?6, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?8,
-  ` + counted + `, leased_by = ?7
+const claimText = `UPDATE {live} SET lease_until = {now} + ?10, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?12,
+  ` + counted + `, leased_by = ?11
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
-  ) LIMIT coalesce((SELECT iif(paused, 0, ?5) FROM {queues} WHERE name = {name}), 0))
-RETURNING ` + leaseColumns + `iif(?9 < 0, NULL, dedup_key), iif(?9 < 0, NULL, type), iif(?9 < 0, NULL, headers), iif({bytes of body} <= ?9, body, NULL), {bytes of body}`
+  ) LIMIT coalesce((SELECT iif(paused, 0, ?9) FROM {queues} WHERE name = {name}), 0))
+RETURNING ` + leaseColumns + `iif(?13 < 0, NULL, dedup_key), iif(?13 < 0, NULL, type), iif(?13 < 0, NULL, headers), iif({bytes of body} <= ?13, body, NULL), {bytes of body}`
 
 const leaseColumns = `id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
 
@@ -54,7 +55,7 @@ const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(laps
 
 // + 0: SQLite parses and plans a statement again each time that a value is bound to a bare parameter of a LIMIT.
 const (
-	claimLane  = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY due_at, id LIMIT ?5 + 0)`
+	claimLane  = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY due_at, id LIMIT ?9 + 0)`
 	claimRange = fromHead + ` AND due_at <= {now}`
 )
 
@@ -90,7 +91,9 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.contents, Args: []any{item.ID[:], item.Fence}}
 }
 
-func heads(f sqlbatch.Heads) []any { return []any{f[0], f[1], f[2], f[3]} }
+func heads(f sqlbatch.Heads) []any {
+	return []any{f[0].Due, f[1].Due, f[2].Due, f[3].Due, f[0].ID[:], f[1].ID[:], f[2].ID[:], f[3].ID[:]}
+}
 
 const (
 	nextDueText = `SELECT min(due) FROM (
@@ -120,7 +123,7 @@ seen AS MATERIALIZED (
 )
 SELECT priority, coalesce(ready, {now}), coalesce(ready, min(scheduled, ends), scheduled, ends) - {now},
   (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}),
-  iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL)
+  iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL), iif(suspect, NULL, id)
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
 	rescanLane = `  SELECT {p} AS priority, e.*, iif(e.suspect, (SELECT due_at FROM ` + ready + ` AND ` + innocent + ` ORDER BY due_at, id LIMIT 1), e.due_at) AS ready,
     (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled

@@ -30,6 +30,7 @@ func (dialect) Traits() sqlbatch.Traits {
 
 var remedies = map[string]string{
 	sqlbatch.ProblemEncoding:   "the encoding of a file cannot be changed: copy what it holds into one that was made with PRAGMA encoding = 'UTF-8', the default",
+	sqlbatch.ProblemTable:      "rename it, and run chanq.Migrate",
 	sqlbatch.ProblemMemory:     "use embedded.Open(\":memory:\"), the DSN file::memory:?cache=shared, or a file",
 	sqlbatch.ProblemDurability: "open the file by embedded.Open, or with PRAGMA synchronous = FULL on every connection, and a journal (WAL or DELETE) that is on disk",
 }

@@ -26,8 +26,11 @@ UNION ALL
 SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode({schema_text})
 WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')
 UNION ALL
+SELECT 'table', m.name || ' is a ' || m.type || ', not a table' FROM {database}.sqlite_master AS m
+WHERE m.type <> 'table' AND m.name IN ({live_text}, {live_text} || '__dead', {live_text} || '__done', 'chanq__queues')
+UNION ALL
 SELECT 'memory', 'the database is in memory, and each connection of the *sql.DB has another one'
-WHERE EXISTS (SELECT 1 FROM pragma_database_list WHERE name = 'main' AND file = '') AND EXISTS (SELECT 1 FROM pragma_locking_mode('main') WHERE locking_mode = 'exclusive')
+WHERE EXISTS (SELECT 1 FROM pragma_database_list AS d CROSS JOIN pragma_locking_mode(d.name) AS l WHERE d.seq = 0 AND d.file = '' AND l.locking_mode = 'exclusive')
   AND EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = 'chanq__queues')`
 
 const missingText = `SELECT count(*) AS missing FROM (VALUES {index names}) AS i

@@ -133,7 +133,7 @@ func BenchmarkKinds(b *testing.B) {
 						item.Fence = values[2].(int64)
 					}
 					if len(values) == 13 {
-						heads[-sqlbatch.PriorityLow] = values[7].(int64)
+						heads[-sqlbatch.PriorityLow].Due = values[7].(int64)
 					}
 					items = append(items, item)
 				}

@@ -101,12 +101,12 @@ func TestPlans(t *testing.T) {
 		seeks := func(statement, seek string) int {
 			return strings.Count(plans[statement], seek)
 		}
-		require.Equal(t, 4, seeks("claim", index+"(priority=? AND due_at>? AND due_at<?)"), "one seek a lane:\n%s", plans["claim"])
+		require.Equal(t, 4, seeks("claim", index+"(priority=? AND (due_at,id)>(?,?) AND due_at<?)"), "one seek a lane:\n%s", plans["claim"])
 		require.NotContains(t, plans["claim"], "TEMP B-TREE", "the index has the order")
 		for _, one := range []string{"mark", "contents"} {
 			require.Equal(t, 1, seeks(one, unique), plans[one])
 		}
-		require.Equal(t, 4, seeks("next-due", index+"(priority=? AND due_at>?)"), plans["next-due"])
+		require.Equal(t, 4, seeks("next-due", index+"(priority=? AND (due_at,id)>(?,?))"), plans["next-due"])
 		require.Equal(t, 9, seeks("rescan", "(priority=? AND due_at<?)"), "behind a suspect it seeks once more:\n%s", plans["rescan"])
 		require.Equal(t, 4, seeks("rescan", "(priority=? AND due_at>?)"), plans["rescan"])
 		for _, seek := range []string{"(priority=? AND due_at<?)", "(priority=? AND due_at>?)"} {

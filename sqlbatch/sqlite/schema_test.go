@@ -174,6 +174,7 @@ func TestProblemsAreReported(t *testing.T) {
 		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, type)":        {"form"},
 		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, alone, type)": nil,
 		"CREATE TABLE chanq_others (id BLOB PRIMARY KEY)":              nil,
+		"CREATE VIEW chanq_orders__dead AS SELECT 1 AS id":             {"table"},
 	} {
 		db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "queue.db"))
 		require.NoError(t, err)

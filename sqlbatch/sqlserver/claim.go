@@ -11,8 +11,11 @@ import (
 )
 
 // A claim is one request that takes the lanes from the highest priority down, each with the rest of the count, in one transaction: a
-// failure in the third lane leaves nothing leased in the first. Each lane is a result set; a lane with nothing left to take is
+// failure in the third lane leaves nothing leased in the first. Each part of a lane is a result set; a lane with nothing left to take is
 // skipped, and a paused queue has no result set at all.
+//
+// A head with an ID has two parts, since T-SQL has no comparison of rows: the messages that are due at the same time, which can be many,
+// from that ID on, and those that are due later. A head that is less than a HeadMargin ago has no ID.
 //
 // DEADLOCK_PRIORITY LOW: in an unforeseen deadlock the claim is the victim; it is the safest statement to repeat.
 //
@@ -21,27 +24,55 @@ import (
 // The commit does not use delayed durability. A claim that a crash of the server undid is repeated with another fence. Until then two
 // consumers would process the message.
 const (
-	claimOpen = session + `~SET DEADLOCK_PRIORITY LOW;
+	claimOpen = settling + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-{heads}DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
+DECLARE @p smallint = 2;
+DECLARE @head datetime2(3);
+DECLARE @id binary(16);
+DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
 IF EXISTS (` + pausedRow + `)
     SET @left = 0;
 ~BEGIN TRANSACTION;
+WHILE @p >= -1 AND @left > 0
+BEGIN
+    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 24 * @p + 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 24 * @p + 25, 4)), @epoch));
+    SET @id = CONVERT(binary(16), SUBSTRING(@heads, 24 * @p + 33, 16));
+    IF @head > @late
+    BEGIN
+        SET @head = @late;
+        SET @id = 0x00;
+    END;
+    IF @id > 0x00
+    BEGIN
 `
-	claimClose = `~COMMIT TRANSACTION;
+	claimRest = `        SET @head = DATEADD(millisecond, 1, @head);
+    END;
+    IF @left > 0
+    BEGIN
+`
+	claimClose = `    END;
+    SET @p = @p - 1;
+END;
+~COMMIT TRANSACTION;
 `
 )
 
-// headsText makes a time from each of the Heads, at least a HeadMargin ago: @head0 is that of the lowest priority.
+// headBytes is the length of a head in a list: a span and an ID.
+const headBytes = 8 + 16
+
+// headsText makes a time and an ID from each of the Heads, at least a HeadMargin ago: @head0 and @id0 are those of the lowest priority.
 func headsText() string {
 	var b strings.Builder
 	b.WriteString(`DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 `)
 	for i := range sqlbatch.Priorities {
-		b.WriteString(headText("@head"+strconv.Itoa(i), "@heads", 8*i))
+		b.WriteString(headText("@head"+strconv.Itoa(i), "@heads", headBytes*i))
+		fmt.Fprintf(&b, "DECLARE @id%[1]d binary(16) = CONVERT(binary(16), SUBSTRING(@heads, %[2]d, 16));\nIF @head%[1]d >= @late\n    SET @id%[1]d = 0x00;\n", i, headBytes*i+9)
 	}
 	return b.String()
 }
@@ -79,34 +110,33 @@ const (
 // and LOOP JOIN: every claimer uses the same path, and a missing index is error 8622, not a scan. KEEPFIXED PLAN: the table alternates
 // between empty and full, and recompiling for that finds the same plan.
 //
-// A claim waits only for S locks on rows that it has U locks on, and the holders of these wait for none of its locks. It writes rows
-// and no index entry, so it leaves no ghost. As no column changes its width, it never splits a page.
+// A claim waits only for S locks on rows that it has U locks on, up to LockWait, and the holders of these wait for none of its locks.
+// The claim after one that failed locks the rows with XLOCK, which also skips rows that readers have locked (claimPast). XLOCK is not
+// the rule, because a claim would skip rows that another one reads at that moment. It writes rows and no index entry, so it leaves no
+// ghost. As no column changes its width, it never splits a page.
 //
 // @now and the heads have the column's type, so the comparisons are a plain range of the index. Suspects that have not expired are
 // skipped without a lock. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
 // have been read.
-const claimLane = `IF @left > 0
-BEGIN
-    UPDATE q
+const claimLane = `    UPDATE q
     {set}
     {output}
     FROM (
         SELECT TOP (@left) u.id
         FROM ` + claimFree + `
-        INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
+        INNER JOIN {live} AS u WITH ({lock}, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
         WHERE ` + claimable + ` AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
     ` + fromListOptions + `;
     SET @left = @left - @@ROWCOUNT;
-END;
 `
 
 // claimable: an expired lease still has its holder, and claiming it counts an expired lease.
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
-	claimable = `i.priority = {priority} AND i.due_at >= {head} AND i.due_at <= @now
+	claimable = `i.priority = @p AND {from} AND i.due_at <= @now
           AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses} OR i.expires_at <= @now)`
 )
 
@@ -137,28 +167,25 @@ const (
 )
 
 const (
-	headsDeclaration = "@heads binary(32)"
+	headsDeclaration = "@heads binary(96)"
 	claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + headsDeclaration
 )
 
-// claimText is the whole claim: the lane once for each priority.
+// claimText is the whole claim.
 func claimText() string {
 	lane := strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+inlined).Replace(claimLane)
-	var b strings.Builder
-	b.WriteString(strings.Replace(claimOpen, "{heads}", headsText(), 1))
-	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
-		b.WriteString(strings.NewReplacer("{priority}", strconv.Itoa(p), "{head}", headName(p)).Replace(lane))
-	}
-	b.WriteString(claimClose)
-	return b.String()
+	part := func(from string) string { return indent("    ", strings.Replace(lane, "{from}", from, 1)) }
+	return claimOpen + part("i.due_at = @head AND i.id >= @id") + claimRest + part("i.due_at >= @head") + claimClose
 }
-
-func headName(priority int) string { return "@head" + strconv.Itoa(priority-sqlbatch.PriorityLow) }
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(p.Lease))
 	rows := min(p.Rows, Dialect.Traits().ClaimRows)
-	return call(q.claim, claimDeclaration,
+	text := q.claim
+	if p.PastReaders {
+		text = q.claimPast
+	}
+	return call(text, claimDeclaration,
 		sql.Named("n", int32(rows)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),
@@ -168,9 +195,9 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("heads", packHeads(p.Heads)))
 }
 
-// markText leases one row by its key. READPAST: it skips a row that another transaction has locked. It writes the row and no index
-// entry, as a claim does, and the commit does not use delayed durability for the same reason.
-const markText = session + `~SET DEADLOCK_PRIORITY LOW;
+// markText leases one row by its key. READPAST with XLOCK: it skips a row that another transaction has locked in any mode. It writes the
+// row and no index entry, as a claim does, and the commit does not use delayed durability for the same reason.
+const markText = settling + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
@@ -184,7 +211,7 @@ IF ` + notPaused + `
         leased_by = @by,
         alone = @alone
     ` + claimOutput + claimNoContents + `, DATALENGTH(inserted.body) AS size
-    FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK)
+    FROM {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK)
     WHERE q.id = @id AND q.fence = @fence AND q.due_at <= @now AND (q.lease_until <= @now OR ` + markedAgain + `)
     OPTION (KEEPFIXED PLAN);
 `
@@ -228,11 +255,11 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 // instead would count rows of open transactions as due, and the claim of the caller would find nothing.
 var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + headsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
-FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
+FROM (VALUES (2, @head3, @id3), (1, @head2, @id2), (0, @head1, @id1), (-1, @head0, @id0)) AS p (priority, head, id)
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM ` + looked + `
-    WHERE q.priority = p.priority AND q.due_at >= p.head AND q.lease_until <= @now AND ` + innocent + `
+    WHERE q.priority = p.priority AND q.due_at >= p.head AND (q.due_at > p.head OR q.id >= p.id) AND q.lease_until <= @now AND ` + innocent + `
     ORDER BY q.due_at, q.id) AS f
 ` + unlessPaused
 
@@ -288,7 +315,7 @@ SELECT p.priority,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS consumers,
-       r.id, r.fence, r.crashes, r.alone
+       r.id, r.fence, r.crashes, r.alone, CASE WHEN f.suspect = 0 THEN f.id END AS head_id
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at, MIN(e.suspect) AS suspect, MIN(e.id) AS id, MIN(e.fence) AS fence, MIN(e.crashes) AS crashes, MIN(e.alone) AS alone FROM (

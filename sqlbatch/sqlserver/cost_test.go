@@ -57,8 +57,10 @@ func (r *reader) claim(n int, lease time.Duration) []sqlbatch.Item {
 	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Inline: sqlbatch.MaxBody, Heads: r.heads}))
 	require.Len(r.t, rows, n)
 	for _, row := range rows {
-		at := row[1].(int64) - sqlbatch.PriorityLow
-		r.heads[at] = max(r.heads[at], row[7].(int64))
+		at, head := row[1].(int64)-sqlbatch.PriorityLow, sqlbatch.Head{Due: row[7].(int64), ID: suite.IDOf(row[0])}
+		if head.Compare(r.heads[at]) > 0 {
+			r.heads[at] = head
+		}
 	}
 	return itemsOf(rows)
 }
@@ -94,13 +96,12 @@ func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 			r.store(backlog.scheduled, 100*time.Hour)
 			r.store(backlog.ready, 0)
 			r.claimAll(100, time.Minute)
-			passed := int64(100) // leased, and due at the same time as the last one
 			for range 2 {
 				r.Engine().ResetPlans()
 				r.claim(100, time.Minute)
-				require.Equal(t, keysOfClaim+passed, cost(r.queue, "leased_by = @by").KeysRead)
-				passed += 100
+				require.Equal(t, keysOfClaim+1, cost(r.queue, "leased_by = @by").KeysRead, "the head itself, and none of those before it that are due at the same time")
 			}
+			const passed = int64(300)
 			r.Engine().ResetPlans()
 			require.Len(t, r.rows(r.NextDue(r.heads)), 1)
 			require.LessOrEqual(t, cost(r.queue, "due_in_ms").KeysRead, passed+10)
@@ -110,6 +111,35 @@ func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 			r.claim(100, time.Minute)
 			require.Equal(t, keysOfClaim+passed+int64(backlog.leased), cost(r.queue, "leased_by = @by").KeysRead, "from the beginning")
 		})
+	}
+}
+
+// TestTheKeysReadPerMessageByTheNumberOfConsumers states the numbers. A claim reads at least three keys per message. It also passes what
+// other consumers have leased since its own last claim. Messages of one send are due at the same time.
+func TestTheKeysReadPerMessageByTheNumberOfConsumers(t *testing.T) {
+	t.Parallel()
+	const batch, rounds = 16, 4
+	for _, c := range []struct {
+		consumers int
+		keys      float64
+	}{{1, 3.1}, {10, 12.2}, {40, 42.2}} {
+		q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+		r := &reader{queue: q}
+		r.store(c.consumers*batch*(rounds+1), 0)
+		consumers := make([]reader, c.consumers)
+		turn := func() {
+			for i := range consumers {
+				consumers[i].queue = q
+				consumers[i].claim(batch, time.Minute)
+			}
+		}
+		turn()
+		q.Engine().ResetPlans()
+		for range rounds {
+			turn()
+		}
+		keys := float64(cost(q, "leased_by = @by").KeysRead) / float64(c.consumers*batch*rounds)
+		require.InDelta(t, c.keys, keys, 0.1, "%d consumers", c.consumers)
 	}
 }
 
@@ -147,7 +177,7 @@ func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	t.Parallel()
 	const limit, few = 400, 10
-	ago := sqlbatch.Heads{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64} // a HeadMargin
+	ago := suite.HeadsAt(math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64) // a HeadMargin
 	for _, c := range []struct {
 		name       string
 		few, other sqlbatch.State

@@ -40,6 +40,7 @@ func (dialect) Traits() sqlbatch.Traits {
 
 var remedies = map[string]string{
 	sqlbatch.ProblemDurability: "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED, or DISABLED",
+	sqlbatch.ProblemTable:      "a view or a synonym cannot have the indexes and hints of chanq: give Config.Schema and the database of the table itself, or rename the object and run chanq.Migrate",
 }
 
 // queue has the statements of one queue, every text rendered.
@@ -47,7 +48,8 @@ type queue struct {
 	seal.Seal
 	enqueue, enqueueNew []func() string // by batchSize, each rendered when it is first used
 	find, look          string
-	claim, mark         string
+	claim, claimPast    string // claimPast: also past readers
+	mark                string
 	contents            string
 	nextDue, rescan     string
 	dueOrLocked         string
@@ -73,28 +75,37 @@ type queue struct {
 	readers
 
 	tx   func() *queue // the queue for a transaction of the caller; there it returns itself
-	skip func() *queue // the queue with settles that skip locked rows; itself if they already do
+	own  func() *queue // the queue for a transaction of chanq's own
+	skip func() *queue // the queue with settles that also skip rows that readers have locked; there it returns itself
 }
 
 // Queue renders the texts for a transaction of the caller at their first use: many programs never need them.
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := newRenderer(n)
-	var tx, skip func() *queue
+	bounded := func(template string) string { return "SET LOCK_TIMEOUT {wait};\n" + within(template) }
+	// passing returns the queue whose settles also skip rows that readers have locked.
+	passing := func(of func() *queue, form func(string) string) (skip func() *queue) {
+		skip = sync.OnceValue(func() *queue {
+			q := *of()
+			q.settles(func(template string) string { return r.Replace(skipping(form(template), "XLOCK")) })
+			q.skip = skip
+			return &q
+		})
+		return skip
+	}
+	var tx, own func() *queue
 	tx = sync.OnceValue(func() *queue {
 		q := newQueue(r.ordered, func(template string) string { return r.Replace(waiting(within(template))) })
-		q.tx, q.skip = tx, skip
+		q.tx, q.own, q.skip = tx, own, passing(tx, within)
 		return q
 	})
-	skip = sync.OnceValue(func() *queue {
-		q := *tx()
-		q.settles(func(template string) string { return r.Replace(skipping(within(template))) })
-		q.tx, q.skip = skip, skip
-		return &q
+	own = sync.OnceValue(func() *queue {
+		q := newQueue(r.ordered, func(template string) string { return r.Replace(skipping(bounded(template), "UPDLOCK")) })
+		q.tx, q.own, q.skip = tx, own, passing(own, bounded)
+		return q
 	})
-	q := newQueue(r.ordered, func(template string) string { return r.Replace(skipping(alone(template))) })
-	same := *q // its settles already skip
-	same.tx, same.skip = skip, func() *queue { return &same }
-	q.tx, q.skip = tx, same.skip
+	q := newQueue(r.ordered, func(template string) string { return r.Replace(skipping(alone(template), "UPDLOCK")) })
+	q.tx, q.own, q.skip = tx, own, passing(func() *queue { return q }, alone)
 	return q
 }
 
@@ -117,7 +128,8 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		ordered:     ordered,
 		find:        render(findText),
 		look:        render(lookText),
-		claim:       render(claimText()),
+		claim:       render(strings.ReplaceAll(claimText(), "{lock}", "UPDLOCK")),
+		claimPast:   render(strings.ReplaceAll(claimText(), "{lock}", "XLOCK")),
 		mark:        render(markText),
 		contents:    render(contentsText),
 		nextDue:     render(nextDueText),
@@ -202,8 +214,7 @@ func (q *queue) renderOrdered(render func(template string) string) {
 
 func (q *queue) InTx() sqlbatch.Queue { return q.tx() }
 
-// InOwnTx skips locked rows, as settles do outside of a transaction.
-func (q *queue) InOwnTx() sqlbatch.Queue    { return q.tx().SkipLocked() }
+func (q *queue) InOwnTx() sqlbatch.Queue    { return q.own() }
 func (q *queue) SkipLocked() sqlbatch.Queue { return q.skip() }
 
 // call is one round trip: an RPC of sp_executesql. A text without parameters has no declaration.
@@ -232,20 +243,28 @@ SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 `
 
-// settling is session for statements that change leases. READPAST leaves out rows that others have locked. The statement can still
-// wait for an index entry, which a reader locks for a moment. LOCK_TIMEOUT bounds that by LockWait: error 1222, of class RolledBack.
+// settling is session for statements that change rows. READPAST leaves out rows that others have locked for a change, but a U lock
+// is granted while a reader has an S lock, and the X lock of the change is not. Most readers hold it for a moment. At REPEATABLE READ
+// or SERIALIZABLE, which is the default of TransactionScope, they hold it until their transaction ends. The statement can also wait for
+// an index entry, a range into which it inserts, or a change of the schema. LOCK_TIMEOUT bounds each wait by LockWait: error 1222, of
+// class RolledBack. The server restores the setting as well when sp_executesql ends.
 const settling = session + `~SET LOCK_TIMEOUT {wait};
 `
 
-// skipping makes settles skip the rows that other transactions have locked. UPDLOCK makes READPAST work if READ_COMMITTED_SNAPSHOT
-// is on.
-func skipping(template string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", "UPDLOCK, READPAST, "), "{hold}", "UPDLOCK, READPAST, ")
+// skipping makes settles skip the rows that other transactions have locked. UPDLOCK and XLOCK make READPAST work if
+// READ_COMMITTED_SNAPSHOT is on. XLOCK also skips rows that readers have locked. It is for the repetition after error 1222: otherwise a
+// settle would leave out a row because a claim reads it at that moment.
+func skipping(template, lock string) string {
+	joins := ""
+	if lock == "XLOCK" {
+		joins = "{entry joins}"
+	}
+	return strings.NewReplacer("{past}", lock+", READPAST, ", "{hold}", lock+", READPAST, ", "{entries}", joins).Replace(template)
 }
 
 // waiting makes them wait until the caller's context ends.
 func waiting(template string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", ""), "{hold}", "UPDLOCK, ")
+	return strings.NewReplacer("{past}", "", "{hold}", "UPDLOCK, ", "{entries}", "").Replace(template)
 }
 
 // alone returns a template as a statement with its own transaction.

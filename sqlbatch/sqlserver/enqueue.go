@@ -20,12 +20,14 @@ const maxRung = 512
 // enqueueText inserts into the clustered key (PK), the index of due times (IX) and, for rows with a key, the filtered index of keys (UX).
 // It takes an X lock on each new key and nothing else. Fence, attempts, lapses and the end of the lease begin with their defaults.
 //
+// It waits for a reader that holds the range of a new key (SERIALIZABLE), and for a transaction that has stored the same id or key.
+//
 // ROWLOCK: a page lock would stop claimers, whose READPAST skips only row locks. Unused slots of the size are NULL and filtered out. The
 // rows come in id order from the client; an ORDER BY would sort the bodies on the server and reserve memory for that.
 //
 // The commit does not use delayed durability: a lost row would be a lost message. If the database forces it on every commit, no statement
 // can prevent it, and Problems reports it.
-const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const enqueueText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 ` + enqueueSelect + `;
 `
@@ -55,7 +57,7 @@ WHERE v.m IS NOT NULL`
 //
 // FORCESEEK with INDEX: error 8622 when an index is missing, never a silent scan that would lock the table. LOOP JOIN and FORCE ORDER: from
 // the rows to the probes, with any statistics.
-const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const enqueueNewText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
 OUTPUT inserted.id
 ` + enqueueSelect + newOnly + `;
@@ -77,7 +79,7 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 // its transaction ends. A send that fails in between, in a transaction of the caller, keeps it to the end of that transaction, and no read
 // finds a watermark meanwhile.
 const (
-	enqueueGate = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+	enqueueGate = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @gate nvarchar(255) = {gate};
 DECLARE @granted int;
 DECLARE @number bigint;

@@ -110,7 +110,7 @@ func statementsPassTheCheck(t *testing.T, n sqlbatch.Names) {
 		require.NoError(t, catalog.check(s), "%s:\n%s", name, s.text)
 	}
 	inTx := sqlserver.Dialect.Queue(n).InTx()
-	for _, q := range []sqlbatch.Queue{inTx, inTx.SkipLocked()} {
+	for _, q := range []sqlbatch.Queue{inTx, inTx.SkipLocked(), inTx.InOwnTx(), inTx.InOwnTx().SkipLocked()} {
 		for name, call := range suite.Calls(q, "a") {
 			if n.Slots > 0 && suite.PlainOnly(name) {
 				continue
@@ -129,7 +129,7 @@ func statementsInTxLeaveSettings(t *testing.T, n sqlbatch.Names) {
 	const pins = "SET NOCOUNT, XACT_ABORT ON;\nSET IMPLICIT_TRANSACTIONS OFF;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSET ROWCOUNT 0;\nSET TEXTSIZE 2147483647;\n"
 	q := sqlserver.Dialect.Queue(n)
 	within := suite.Calls(q.InTx().SkipLocked(), "a")
-	for name, call := range suite.Calls(q, "a") {
+	for name, call := range suite.Calls(q.SkipLocked(), "a") {
 		alone := textOf(t, call).text
 		require.True(t, strings.HasPrefix(alone, pins), "%s:\n%s", name, alone)
 		var kept []string
@@ -144,8 +144,9 @@ func statementsInTxLeaveSettings(t *testing.T, n sqlbatch.Names) {
 		require.Equal(t, call.Args[1:], within[name].Args[1:], name)
 	}
 	require.Equal(t, q.InTx().Ack(nil), q.InTx().InTx().Ack(nil))
-	require.Equal(t, q.Ack(nil), q.SkipLocked().Ack(nil), "outside of a transaction all skip")
-	require.Equal(t, q.InTx().SkipLocked().Ack(nil), q.SkipLocked().InTx().Ack(nil))
+	require.Equal(t, q.SkipLocked().Ack(nil), q.SkipLocked().SkipLocked().Ack(nil))
+	require.Equal(t, q.InTx().Ack(nil), q.SkipLocked().InTx().Ack(nil))
+	require.Equal(t, "SET LOCK_TIMEOUT 100;\n"+textOf(t, q.InTx().SkipLocked().Ack(nil)).text, textOf(t, q.InOwnTx().SkipLocked().Ack(nil)).text, "a transaction of chanq waits for a limited time")
 }
 
 func TestSettlesWaitForLockedRowsInATransactionOfTheCallerAlone(t *testing.T) {

@@ -77,7 +77,11 @@ WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
 FROM sys.databases AS d
-WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
+WHERE d.database_id = DB_ID() AND d.delayed_durability = 2
+UNION ALL
+SELECT 'table' AS problem, t.name + N' is not a table' AS found
+FROM (VALUES ({'live'}), ({'dead'}), ({'done'}), ({'queues'})) AS t (name)
+WHERE OBJECT_ID(t.name, N'U') IS NULL AND (OBJECT_ID(t.name, N'V') IS NOT NULL OR OBJECT_ID(t.name, N'SN') IS NOT NULL);
 `
 
 func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }

@@ -78,8 +78,8 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return call(q.cancel, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 }
 
-// Purges use the index that claims, peeks and trims use, and skip locked rows (READPAST). UPDLOCK makes the read take
-// locks, so that READPAST works if READ_COMMITTED_SNAPSHOT is on. Live and dead messages are found as a claim finds them,
+// Purges use the index that claims, peeks and trims use, and skip locked rows (READPAST). XLOCK makes the read take
+// locks, so that READPAST works if READ_COMMITTED_SNAPSHOT is on, and that rows which readers have locked are skipped too. Live and dead messages are found as a claim finds them,
 // without a lasting lock on skipped rows, and checked again under the lock: each statement locks a row by its key first,
 // and its entries in other indexes after that.
 //
@@ -92,10 +92,10 @@ var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Scheduled: purgeOpen + `IF @after < @now SET @after = @now;
 ` + purgeLive + ` AND i.enqueued_at < @before AND u.due_at > @now AND u.lease_until <= @now` + purgeEnd,
 	sqlbatch.Leased: purgeOpen + purgeLive + ` AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark` + purgeEnd,
-	sqlbatch.Dead:   session + window + deleteDead(inWindow),
-	sqlbatch.Done: session + window + `WITH c AS (
+	sqlbatch.Dead:   settling + window + deleteDead(inWindow),
+	sqlbatch.Done: settling + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
+    FROM {done} WITH (XLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
     WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
     ORDER BY ended_at, id
 )
@@ -105,14 +105,14 @@ DELETE c
 }
 
 const (
-	purgeOpen = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+	purgeOpen = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + window
 	purgeLive = `DELETE q
 OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.due_at) AS place
 FROM (
     SELECT TOP (@n) u.id
     FROM {live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
-    INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
+    INNER JOIN {live} AS u WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
     WHERE i.priority = @priority AND i.due_at >= @after AND (i.due_at > @after OR i.id > @after_id)`
 	purgeEnd = `
     ORDER BY i.due_at, i.id
@@ -127,7 +127,7 @@ const inWindow = `i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after
 
 // fromEnded has the dead messages in the order of their ends, d by its key.
 const fromEnded = `FROM {dead} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
-INNER JOIN {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+INNER JOIN {dead} AS d WITH (XLOCK, READPAST, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
 `
 
 // deleteDead deletes up to @n dead messages whose entries meet a condition.
@@ -212,8 +212,8 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 // UX and the index of keys of the dead-letter table, from which few rows are looked up.
 //
 // Two statements insert and delete the chosen messages, because a table with a CHECK cannot be the target of OUTPUT INTO
-// (error 333). UPDLOCK keeps them locked from the choice to the end of the transaction.
-const redriveText = redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
+// (error 333). XLOCK keeps them locked from the choice to the end of the transaction.
+const redriveText = settling + redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
 ` + fromEnded + `WHERE ` + inWindow + `
   AND ` + redriveRoom + `
@@ -227,7 +227,7 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 
 // redriveIDsText finds the dead messages by their key and waits for locked ones. Only among the ids of the list, the
 // smallest with a key goes first.
-const redriveIDsText = redriveNow + redriveOpen + `INSERT INTO @chosen (id)
+const redriveIDsText = session + redriveNow + redriveOpen + `INSERT INTO @chosen (id)
 SELECT d.id
 ` + fromIDs + `INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
 WHERE ` + redriveRoom + `
@@ -239,7 +239,7 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 ` + redriveClose
 
 const (
-	redriveNow = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+	redriveNow = `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 `
 	redriveOpen = `DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 ~BEGIN TRANSACTION;
@@ -286,7 +286,7 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 
 // Trims delete the old end of an index (ended_at, id), which is the clustered key of the done table: a range of adjacent
 // entries, in which locked ones are skipped. Each step begins where the previous one ended.
-const trimOpen = session + `DECLARE @epoch datetime2(3) = '19700101';
+const trimOpen = settling + `DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
 `
@@ -295,7 +295,7 @@ var trimTexts = map[sqlbatch.State]string{
 	sqlbatch.Dead: trimOpen + deleteDead(`i.ended_at >= @after AND i.ended_at <= @cut`),
 	sqlbatch.Done: trimOpen + `WITH c AS (
     SELECT TOP (@n) id, ended_at
-    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
+    FROM {done} WITH (XLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
     WHERE ended_at >= @after AND ended_at <= @cut
     ORDER BY ended_at, id
 )

@@ -78,13 +78,13 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 	if !strings.Contains(before, "@before") {
 		bound = ""
 	}
-	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+	return settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + bound + `DELETE q
 OUTPUT deleted.id, deleted.seq AS place
 FROM (
     SELECT TOP (@n) u.id
     FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
-    INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = r.id
+    INNER JOIN {live} AS u WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = r.id
     WHERE r.seq > @after AND r.seq <= @upto AND ` + of("r.", condition) + ` AND ` + of("u.", condition) + `
     ORDER BY r.seq
 ) AS a

@@ -43,11 +43,11 @@ func span(ms int64) (days, rest int32) {
 	return int32(ms / dayMillis), int32(ms % dayMillis)
 }
 
-// packHeads writes the heads as spans since 1970, from the lowest priority up.
+// packHeads writes the heads as spans since 1970 and IDs, from the lowest priority up.
 func packHeads(f sqlbatch.Heads) []byte {
-	b := make([]byte, 0, 8*len(f))
-	for _, ms := range f {
-		b = packSpan(b, min(ms, noEnd))
+	b := make([]byte, 0, headBytes*len(f))
+	for _, h := range f {
+		b = append(packSpan(b, min(h.Due, noEnd)), h.ID[:]...)
 	}
 	return b
 }

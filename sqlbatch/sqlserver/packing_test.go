@@ -171,10 +171,10 @@ func TestKeysArriveAsPacked(t *testing.T) {
 
 func TestHeadsArriveAsPackedAndWithinTheDatesThereAre(t *testing.T) {
 	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
-	heads := sqlbatch.Heads{0, -5, 1_800_000_000_123, math.MaxInt64}
+	heads := suite.HeadsAt(0, -5, 1_800_000_000_123, math.MaxInt64)
 	for _, s := range []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: heads}), q.NextDue(heads)} {
 		var got []int64
-		for _, r := range records(t, argument[[]byte](t, s, "heads"), 8) {
+		for _, r := range records(t, argument[[]byte](t, s, "heads"), 24) {
 			got = append(got, integer(r, 1, 4)*day+integer(r, 5, 4))
 		}
 		last := time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC).UnixMilli()

@@ -200,10 +200,11 @@ IF DATALENGTH(@key_list) > 0
 `
 )
 
-// ofOtherKeys leaves out the entries of rows of the keys. Without keys no row is looked up.
+// ofOtherKeys leaves out the entries of rows of the keys. Without keys no row is looked up. A dirty read keeps the rule of one S lock: the
+// key of a row never changes, and an entry whose row is gone stays.
 const ofOtherKeys = ` AND NOT EXISTS (
     SELECT 1
-    FROM {live} AS r WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+    FROM {live} AS r WITH (READUNCOMMITTED, INDEX ({pk}), FORCESEEK)
     INNER JOIN @keys AS k ON k.order_key = r.order_key
     WHERE @keyed = 1 AND r.id = q.id AND r.seq = q.seq)`
 

@@ -20,7 +20,8 @@ const (
 	// written includes the attempt of a delivery that was not in the row.
 	written = `CASE WHEN {r}leased_by IS NULL AND {r}attempts < {last attempt} THEN {r}attempts + 1 ELSE {r}attempts END`
 
-	joinSkipping = `INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+	// joinSkipping leaves out rows that others have locked in any mode.
+	joinSkipping = `INNER JOIN {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 `
 	another     = `CASE WHEN ` + byOther + ` THEN 1 ELSE 0 END`
 	staysMarked = `@lapsed = 0 AND ` + byOther
@@ -30,7 +31,7 @@ var (
 	itemsWithFences       = strings.Replace(items, " AS fence\n", " AS fence,\n           "+fenceOfDelivery+"\n", 1)
 	deadLettersWithFences = strings.Replace(fromDeadLetters, " AS refund\n", " AS refund,\n           "+fenceOfDelivery+"\n", 1)
 
-	orderedNackText = strings.NewReplacer(
+	orderedNackText = strings.NewReplacer("{entries}", "",
 		"fence = q.fence + 1", "fence = "+of("q.", fenceAfter), "attempts = {attempts}", "attempts = "+of("q.", written)+" - {attempts}", " AS bytes\n", " AS bytes,\n           "+fenceOfDelivery+"\n",
 	).Replace(nackText)
 

@@ -50,8 +50,8 @@ const (
 	fromListOptions = `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 )
 
-// fromItems selects the leases named by @a, of itemBytes each.
-const fromItems = items + joinLease + fromListOptions
+// fromItems selects the leases named by @a, of itemBytes each. A settle that changes entries of indexes has {entries}: see entryJoins.
+const fromItems = items + joinLease + "{entries}" + fromListOptions
 
 const items = `FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
@@ -126,7 +126,7 @@ FROM (
     FROM ` + numbers + `
     WHERE x.i + y.i < DATALENGTH(@a) / 38
 ) AS a
-` + joinLease + fromListOptions + `;
+` + joinLease + "{entries}" + fromListOptions + `;
 `
 
 func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return q.nackOf(q.nack, items) }
@@ -159,7 +159,7 @@ SET lease_until = '19700101',
     alone = 0,
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
-` + fromItems + `;
+` + items + joinLease + fromListOptions + `;
 `
 
 // deadLetterText moves leases to the dead-letter table, as archiveText does. It does not use delayed durability: a
@@ -182,7 +182,7 @@ OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.ref
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
 INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, cause, fingerprint, dedup_key, [type], headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
-` + fromDeadLetters + joinLease + fromListOptions + `;
+` + fromDeadLetters + joinLease + "{entries}" + fromListOptions + `;
 ~COMMIT TRANSACTION;
 `
 

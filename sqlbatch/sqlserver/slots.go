@@ -79,7 +79,7 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 
 func (q *queue) Slots() sqlbatch.Statement { return q.orderedCall(q.slots, "") }
 
-// takeSlotsText skips slots that another consumer takes at the same moment. The row of a consumer whose membership has ended is locked
+// takeSlotsText skips slots that another consumer takes at the same moment, or whose rows a reader has locked (XLOCK). The row of a consumer whose membership has ended is locked
 // meanwhile, so that it cannot join again between the read and the change. The heartbeat of a live consumer waits that long.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
@@ -89,7 +89,7 @@ SET consumer = @by,
     fence = CASE WHEN s.fence > @mark THEN s.fence ELSE @mark END + @salt,
     old = CASE WHEN s.consumer IS NULL THEN s.old ELSE @drawn END
 OUTPUT inserted.slot, inserted.fence, inserted.old
-` + fromSlots + `INNER JOIN {slots} AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+` + fromSlots + `INNER JOIN {slots} AS s WITH (XLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
 WHERE EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = @by AND m.until > @now)
   AND (s.consumer IS NULL OR s.consumer = @by
        OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WITH (UPDLOCK, ROWLOCK, INDEX ({consumers pk}), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))

@@ -58,9 +58,6 @@ func Quote(open, name, shut string) string {
 // Lane numbers the priorities in the order of claims and peeks: from 0 on.
 func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
 
-// Head returns the head of one priority.
-func Head(f sqlbatch.Heads, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
-
 // Peek returns where a peek of a state begins: after this lane, time and id. The place before the first live
 // message is in a separate lane. The place before the first ended message is the end of time, since the latest
 // messages are first.

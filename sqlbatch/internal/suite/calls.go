@@ -19,7 +19,8 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var id [16]byte
 	copy(id[:], value)
 	n, d := len(value), time.Duration(len(value))
-	heads := sqlbatch.Heads{int64(n), 2, 3, 4}
+	heads := HeadsAt(int64(n), 2, 3, 4)
+	heads[1].ID = id
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Type: "kind", Headers: []byte(value), Body: []byte(value)}
 	begun := row // can be stored in addition to row
 	begun.ID[15]++
@@ -95,7 +96,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 
 // PlainOnly reports whether only plain queues run a statement: ordered ones lack its index.
 func PlainOnly(name string) bool {
-	return name == "claim" || name == "rescan" || name == "next-due" || name == "due-or-locked"
+	return name == "claim" || name == "claim-past-readers" || name == "rescan" || name == "next-due" || name == "due-or-locked"
 }
 
 // orderedCalls returns the statements that only ordered queues have.

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"bytes"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ var claiming = []test{
 	{"AClaimTakesLanesFromTheHighestByDueTime", lanes},
 	{"WhatRanOutIsClaimedInItsOldPlace", ranOutInPlace},
 	{"AClaimBeginsAtItsHeads", heads},
+	{"AClaimBeginsAtTheIDOfItsHead", headsWithIDs},
 	{"ARescanFindsWhatLiesBelow", rescan},
 	{"APausedQueueYieldsNothing", paused},
 	{"AQueueThatIsPausedOrMissingIsNeverDue", neverDue},
@@ -66,11 +68,48 @@ func ranOutInPlace(w *world) {
 	require.Empty(w, w.run(w.Claim(ClaimOf(1))))
 }
 
+// headsWithIDs tests that a claim passes none of the messages before its head that are due at the same time.
+func headsWithIDs(w *world) {
+	const due = 900_000_000
+	send := func() {
+		w.exec("DELETE FROM chanq_orders")
+		w.sendAll(1, 2, 3, 4, 5)
+		w.exec("UPDATE chanq_orders SET due_at = %s", w.at(due))
+		w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s", w.at(due+1), w.is(1))
+	}
+	from := func(at int64, id byte) (p sqlbatch.ClaimParams) {
+		p = ClaimOf(10)
+		p.Heads[-sqlbatch.PriorityLow] = sqlbatch.Head{Due: 1000 * at, ID: ID(id)}
+		return p
+	}
+	for _, c := range []struct {
+		at   int64
+		id   byte
+		want []byte
+	}{
+		{due, 0, []byte{1, 2, 3, 4, 5}}, {due, 4, []byte{1, 4, 5}}, {due, 6, []byte{1}},
+		{due + 1, 1, []byte{1}}, {due + 1, 2, nil}, {due - 1, 9, []byte{1, 2, 3, 4, 5}},
+	} {
+		send()
+		p := from(c.at, c.id)
+		next := w.run(w.NextDue(p.Heads))[0][0]
+		require.Equal(w, len(c.want) > 0, next != nil, c)
+		require.ElementsMatch(w, c.want, Numbers(w.run(w.Claim(p))), c)
+	}
+	send()
+	w.run(w.Claim(from(due, 4)))
+	second := ID(2)
+	require.Equal(w, []any{int64(1000 * due), string(second[:])}, []any{w.run(w.Rescan())[2][1], w.run(w.Rescan())[2][8]}, "where the rescan found a message")
+}
+
 // heads tests that each lane begins at its own head, which stays behind the clock by the margin.
 func heads(w *world) {
 	from := func(f ...int64) sqlbatch.ClaimParams {
 		p := ClaimOf(10)
-		p.Heads = sqlbatch.Heads(f)
+		p.Heads = HeadsAt(f...)
+		for i := range p.Heads { // the last of all IDs; behind the margin it does not count
+			p.Heads[i].ID = [16]byte(bytes.Repeat([]byte{0xFF}, 16))
+		}
 		return p
 	}
 	var now, old int64
@@ -91,8 +130,8 @@ func heads(w *world) {
 		require.ElementsMatch(w, []byte{1, 11, 12}, got, "what is newer than the margin counts always")
 		break
 	}
-	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{now, now, old, now}))[0][0], int64(0))
-	require.Greater(w, w.run(w.NextDue(sqlbatch.Heads{now, now, now, now}))[0][0], int64(0), "scheduled messages are behind the head")
+	require.LessOrEqual(w, w.run(w.NextDue(HeadsAt(now, now, old, now)))[0][0], int64(0))
+	require.Greater(w, w.run(w.NextDue(HeadsAt(now, now, now, now)))[0][0], int64(0), "scheduled messages are behind the head")
 	far := now + 2*time.Hour.Milliseconds()
 	require.Empty(w, w.run(w.Claim(from(far, far, far, far))))
 	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
@@ -155,11 +194,11 @@ func paused(w *world) {
 	row := w.run(w.Version())[0]
 	require.EqualValues(w, 1, row[3])
 	require.InDelta(w, w.now(), row[15], 60_000)
-	require.Equal(w, []any{"someone", "a test"}, row[16:])
+	require.Equal(w, []any{"someone", "a test"}, row[16:18])
 	w.run(w.Resume())
 	row = w.run(w.Version())[0]
 	require.EqualValues(w, 0, row[3])
-	require.Equal(w, []any{nil, nil, nil}, row[15:])
+	require.Equal(w, []any{nil, nil, nil}, row[15:18])
 	require.Len(w, w.run(w.Claim(ClaimOf(10))), 1)
 }
 
@@ -247,14 +286,14 @@ func suspects(w *world) {
 	w.run(w.Release(Releases(w.items(3, 4))))
 	w.exec("UPDATE chanq_orders SET lapses = 2, attempts = 2, crashes = 1 WHERE %s", w.is(3))
 
-	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "the first one is no suspect")
+	ID1, ID2 := ID(1), ID(2)
+	require.Equal(w, []any{nil, nil, nil, nil, string(ID1[:])}, first()[4:], "the first one is no suspect")
 	rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
 	require.Len(w, rows, 2, "of 2 it would be the second expired lease, 3 has two")
 	require.Equal(w, []int64{1, 1}, []int64{rows[1].Lapses, rows[4].Lapses})
 
-	ID1, ID2 := ID(1), ID(2)
 	found := first()
-	require.Equal(w, []any{string(ID2[:]), w.items(2)[0].Fence, int64(0), int64(0)}, found[4:])
+	require.Equal(w, []any{string(ID2[:]), w.items(2)[0].Fence, int64(0), int64(0), nil}, found[4:])
 	require.GreaterOrEqual(w, found[1], w.get(2)["due_at"].(int64)+5*time.Minute.Milliseconds(), "a claim would find nothing")
 	require.Greater(w, found[2], int64(0))
 	require.Nil(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0])
@@ -265,12 +304,12 @@ func suspects(w *world) {
 	require.Empty(w, w.claim(10))
 	w.exec("UPDATE chanq_orders SET lapses = 0 WHERE %s", w.is(1))
 	require.Equal(w, w.get(1)["due_at"], first()[1])
-	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that may be claimed comes before it")
+	require.Equal(w, []any{nil, nil, nil, nil, string(ID1[:])}, first()[4:], "one that may be claimed comes before it")
 
 	w.claim(10)
 	require.Equal(w, string(ID2[:]), first()[4])
 	w.exec("UPDATE chanq_orders SET expires_at = due_at WHERE %s", w.is(2))
-	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that has expired is no suspect")
+	require.Equal(w, []any{nil, nil, nil, nil, string(ID2[:])}, first()[4:], "one that has expired is no suspect")
 	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0], int64(0))
 	rows = ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
 	require.Len(w, rows, 1)

@@ -111,6 +111,9 @@ func goldenCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	for i, st := range q.Drop() {
 		calls[fmt.Sprintf("drop-%d", i+1)] = st
 	}
+	past := ClaimOf(1)
+	past.PastReaders = true
+	calls["claim-past-readers"] = q.Claim(past)
 	for _, n := range []int{4, 512} {
 		calls[fmt.Sprintf("enqueue-%d", n)] = q.Enqueue(make([]sqlbatch.Row, n))
 		calls[fmt.Sprintf("enqueue-new-%d", n)] = q.EnqueueNew(make([]sqlbatch.Row, n))

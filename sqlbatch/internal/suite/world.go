@@ -314,3 +314,11 @@ func list(values ...any) []any {
 	}
 	return values
 }
+
+// HeadsAt returns the heads with these times, from the lowest priority up.
+func HeadsAt(due ...int64) (heads sqlbatch.Heads) {
+	for i := range due {
+		heads[i].Due = due[i]
+	}
+	return heads
+}

@@ -4,7 +4,8 @@ WITH t AS MATERIALIZED (
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM "public"."chanq__consumers" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS consumers,
        CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
-       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
+       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone,
+       CASE WHEN NOT e.suspect THEN uuid_send(e.id) END AS head_id
 FROM t
 CROSS JOIN (VALUES (2), (1), (0), (-1)) AS p (priority)
 LEFT JOIN LATERAL (

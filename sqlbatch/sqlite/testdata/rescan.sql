@@ -26,5 +26,5 @@ seen AS MATERIALIZED (
 )
 SELECT priority, coalesce(ready, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)), coalesce(ready, min(scheduled, ends), scheduled, ends) - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER),
   (SELECT count(*) FROM "main"."chanq__consumers" AS m WHERE m.queue = 'orders' AND m.until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
-  iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL)
+  iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL), iif(suspect, NULL, id)
 FROM seen WHERE (SELECT NOT paused FROM "main"."chanq__queues" WHERE name = 'orders');

@@ -12,5 +12,6 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
-INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN [dbo].[chanq_orders] AS e WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK) ON e.priority = q.priority AND e.due_at = q.due_at AND e.id = q.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -4,6 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
+SET LOCK_TIMEOUT 100;
 SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
@@ -23,6 +24,6 @@ IF NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) W
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, DATALENGTH(inserted.body) AS size
-    FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
     WHERE q.id = @id AND q.fence = @fence AND q.due_at <= @now AND (q.lease_until <= @now OR @again = 1 AND q.leased_by = @by)
     OPTION (KEEPFIXED PLAN);

@@ -1,4 +1,4 @@
--- @heads binary(32)
+-- @heads binary(96)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -10,21 +10,33 @@ DECLARE @late datetime2(3) = DATEADD(millisecond, -250, @now);
 DECLARE @head0 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 1, 4)), @epoch));
 IF @head0 > @late
     SET @head0 = @late;
-DECLARE @head1 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 13, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 9, 4)), @epoch));
+DECLARE @id0 binary(16) = CONVERT(binary(16), SUBSTRING(@heads, 9, 16));
+IF @head0 >= @late
+    SET @id0 = 0x00;
+DECLARE @head1 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 25, 4)), @epoch));
 IF @head1 > @late
     SET @head1 = @late;
-DECLARE @head2 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 21, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 17, 4)), @epoch));
+DECLARE @id1 binary(16) = CONVERT(binary(16), SUBSTRING(@heads, 33, 16));
+IF @head1 >= @late
+    SET @id1 = 0x00;
+DECLARE @head2 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 53, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 49, 4)), @epoch));
 IF @head2 > @late
     SET @head2 = @late;
-DECLARE @head3 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 25, 4)), @epoch));
+DECLARE @id2 binary(16) = CONVERT(binary(16), SUBSTRING(@heads, 57, 16));
+IF @head2 >= @late
+    SET @id2 = 0x00;
+DECLARE @head3 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 77, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 73, 4)), @epoch));
 IF @head3 > @late
     SET @head3 = @late;
+DECLARE @id3 binary(16) = CONVERT(binary(16), SUBSTRING(@heads, 81, 16));
+IF @head3 >= @late
+    SET @id3 = 0x00;
 SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
-FROM (VALUES (2, @head3), (1, @head2), (0, @head1), (-1, @head0)) AS p (priority, head)
+FROM (VALUES (2, @head3, @id3), (1, @head2, @id2), (0, @head1, @id1), (-1, @head0, @id0)) AS p (priority, head, id)
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-    WHERE q.priority = p.priority AND q.due_at >= p.head AND q.lease_until <= @now AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now)
+    WHERE q.priority = p.priority AND q.due_at >= p.head AND (q.due_at > p.head OR q.id >= p.id) AND q.lease_until <= @now AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now)
     ORDER BY q.due_at, q.id) AS f
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1)
 OPTION (KEEPFIXED PLAN);

@@ -9,4 +9,8 @@ WHERE COL_LENGTH(N'[dbo].[chanq_orders]', N'fence') IS NOT NULL AND COL_LENGTH(N
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
 FROM sys.databases AS d
-WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
+WHERE d.database_id = DB_ID() AND d.delayed_durability = 2
+UNION ALL
+SELECT 'table' AS problem, t.name + N' is not a table' AS found
+FROM (VALUES (N'[dbo].[chanq_orders]'), (N'[dbo].[chanq_orders__dead]'), (N'[dbo].[chanq_orders__done]'), (N'[dbo].[chanq__queues]')) AS t (name)
+WHERE OBJECT_ID(t.name, N'U') IS NULL AND (OBJECT_ID(t.name, N'V') IS NOT NULL OR OBJECT_ID(t.name, N'SN') IS NOT NULL);

@@ -4,6 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
+SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
@@ -13,7 +14,7 @@ OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.due_at) AS plac
 FROM (
     SELECT TOP (@n) u.id
     FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-    INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+    INNER JOIN [dbo].[chanq_orders] AS u WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
     WHERE i.priority = @priority AND i.due_at >= @after AND (i.due_at > @after OR i.id > @after_id) AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark
     ORDER BY i.due_at, i.id
 ) AS a

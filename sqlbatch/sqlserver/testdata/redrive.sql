@@ -4,6 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
+SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
@@ -13,7 +14,7 @@ BEGIN TRANSACTION;
 INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
 FROM [dbo].[chanq_orders__dead] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
-INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
 WHERE i.ended_at >= @after AND (i.ended_at > @after OR i.id > @after_id) AND i.ended_at < @before
   AND NOT EXISTS (
     SELECT 1

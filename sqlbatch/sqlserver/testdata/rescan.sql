@@ -9,7 +9,7 @@ SELECT p.priority,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = 'orders' AND m.until > @now) AS consumers,
-       r.id, r.fence, r.crashes, r.alone
+       r.id, r.fence, r.crashes, r.alone, CASE WHEN f.suspect = 0 THEN f.id END AS head_id
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at, MIN(e.suspect) AS suspect, MIN(e.id) AS id, MIN(e.fence) AS fence, MIN(e.crashes) AS crashes, MIN(e.alone) AS alone FROM (

@@ -4,6 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
+SET LOCK_TIMEOUT 100;
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
@@ -12,7 +13,7 @@ OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS pl
 FROM (
     SELECT TOP (@n) d.id
     FROM [dbo].[chanq_orders__dead] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
-    INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
+    INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = i.id AND d.ended_at = i.ended_at
     WHERE i.ended_at >= @after AND i.ended_at <= @cut
     ORDER BY i.ended_at, i.id
 ) AS a

@@ -233,10 +233,12 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 	return nil
 }
 
-// config allows many claims of a message, because each kill of the demo is an attempt of all messages that it
-// held.
+// config allows many attempts and crashes: each kill of the demo is both, for all messages that it held.
 func (d *demo) config() chanq.Config {
-	return chanq.Config{Dialect: chanq.Dialect(d.opt.Dialect.Name()), Schema: d.opt.Schema, Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts}, Durability: d.opt.Durability}
+	return chanq.Config{
+		Dialect: chanq.Dialect(d.opt.Dialect.Name()), Schema: d.opt.Schema, Durability: d.opt.Durability, MaxCrashes: 1000,
+		Spec: chanq.Spec{MaxAttempts: chanq.UnlimitedAttempts},
+	}
 }
 
 func (d *demo) openQueues(ctx context.Context) (err error) {

@@ -23,13 +23,50 @@ func (e *examination) postgres() {
 		}
 		e.add(f)
 	}
+	e.writable()
 	e.disk()
+	e.triggers()
 	e.pooler()
 	e.connections()
 	e.autovacuum()
 	e.horizon()
 	e.waiting()
 	e.wear()
+}
+
+// writable checks whether this connection can write: sends would wait without end for a server that can.
+func (e *examination) writable() {
+	var standby bool
+	var only string
+	if !e.ask("writes", `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')`, &standby, &only) {
+		return
+	}
+	switch {
+	case standby:
+		e.add(Finding{Check: "writes", Status: Failure, Found: "this server is a standby, which accepts no writes", Remedy: "give a DSN of the primary, or target_session_attrs=read-write with all servers"})
+	case only == "on":
+		e.add(Finding{Check: "writes", Status: Failure, Found: "default_transaction_read_only is on", Remedy: "set it to off for this role, this database and this connection"})
+	default:
+		e.ok("writes", "the server accepts writes")
+	}
+}
+
+// triggers finds triggers and rules of other programs, which may drop a message without an error.
+func (e *examination) triggers() {
+	const text = `SELECT c.relname, 'the trigger ' || t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid WHERE c.relname LIKE 'chanq\_%' AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+UNION ALL
+SELECT c.relname, 'the rule ' || r.rulename FROM pg_rewrite AS r JOIN pg_class AS c ON c.oid = r.ev_class WHERE c.relname LIKE 'chanq\_%' AND c.relkind IN ('r', 'p')
+ORDER BY 1, 2 LIMIT 20`
+	n := 0
+	if e.rows("triggers", text, func(rows *sql.Rows) error {
+		var table, what string
+		err := rows.Scan(&table, &what)
+		n++
+		e.add(Finding{Check: "triggers", Status: Warning, Found: table + " has " + what, Remedy: "see that it never drops or changes a row: a message that a trigger drops is lost without an error"})
+		return err
+	}) && n == 0 {
+		e.ok("triggers", "no trigger or rule of another program is on chanq's tables")
+	}
 }
 
 // pooler checks whether a connection is a process of the server. Behind a pooler that assigns them

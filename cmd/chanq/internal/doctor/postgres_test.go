@@ -55,6 +55,24 @@ func TestAForgottenTransactionAndItsWaitersAreReported(t *testing.T) {
 	require.Empty(t, w.wrong("locks"))
 }
 
+func TestAConnectionThatCannotWriteAndATriggerAreReported(t *testing.T) {
+	db, config, w := onPostgres(t)
+	require.Empty(t, w.wrong("writes"))
+	require.Empty(t, w.wrong("triggers"))
+	w.exec(db, "CREATE FUNCTION dropped() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+	w.exec(db, "CREATE TRIGGER dropper BEFORE INSERT ON chanq_mail FOR EACH ROW EXECUTE FUNCTION dropped()")
+	require.Equal(t, "chanq_mail has the trigger dropper", w.wrong("triggers")[0].Found)
+	w.exec(db, "DROP TRIGGER dropper ON chanq_mail")
+	w.exec(db, "CREATE RULE nothing AS ON DELETE TO chanq_mail DO INSTEAD NOTHING")
+	require.Equal(t, "chanq_mail has the rule nothing", w.wrong("triggers")[0].Found)
+
+	config.RuntimeParams["default_transaction_read_only"] = "on"
+	only := stdlib.OpenDB(*config)
+	defer only.Close()
+	w.patient.DB = only
+	require.Equal(t, "default_transaction_read_only is on", w.wrong("writes")[0].Found)
+}
+
 // A report that reads for hours at REPEATABLE READ locks nothing, and keeps every row that was deleted
 // since it began.
 func TestAnOldSnapshotIsReportedAlthoughItLocksNothing(t *testing.T) {

@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// oldestServer is SQL Server 2016.
-const oldestServer = 13
+// oldestServer and oldestBuild are SQL Server 2016 SP1.
+const (
+	oldestServer = 13
+	oldestBuild  = 4001
+)
 
 // azure is the EngineEdition of Azure SQL Database, which has its own version numbers.
 const azure = 5
@@ -19,6 +22,7 @@ func (e *examination) sqlServer() {
 	e.sqlServerSettings()
 	e.sqlServerTransactions()
 	e.sqlServerVersions()
+	e.sqlServerReaders()
 	e.sqlServerWaits()
 }
 
@@ -29,8 +33,10 @@ func (e *examination) sqlServerVersion() {
 		return
 	}
 	f := Finding{Check: "version", Status: OK, Found: "SQL Server " + version}
-	if edition != azure && major < oldestServer {
-		f.Status, f.Remedy = Failure, "chanq needs SQL Server 2016 or later"
+	var build int // of "13.0.4001.0"
+	_, _ = fmt.Sscanf(version, "%d.0.%d", &major, &build)
+	if edition != azure && (major < oldestServer || major == oldestServer && build < oldestBuild) {
+		f.Status, f.Remedy = Failure, "chanq needs SQL Server 2016 SP1 or later"
 	}
 	e.add(f)
 }
@@ -124,6 +130,40 @@ ORDER BY v.elapsed_time_seconds DESC`
 		return nil
 	}) && n == 0 {
 		e.ok("old snapshots", "no session has kept row versions for longer than %v", e.Long)
+	}
+}
+
+// sqlServerReaders finds sessions that keep shared locks on the tables of queues: what they have read is neither claimed nor settled
+// until they end.
+func (e *examination) sqlServerReaders() {
+	held := `FROM sys.dm_tran_locks AS l
+    INNER JOIN sys.objects AS o ON CONVERT(nvarchar(128), o.name) COLLATE Latin1_General_BIN2 LIKE N'chanq[_]%' AND (l.resource_type = 'OBJECT' AND l.resource_associated_entity_id = o.object_id
+        OR l.resource_type <> 'OBJECT' AND EXISTS (SELECT 1 FROM sys.partitions AS p WHERE p.hobt_id = l.resource_associated_entity_id AND p.object_id = o.object_id))
+    WHERE l.request_session_id = s.session_id AND l.resource_database_id = DB_ID() AND l.request_status = 'GRANT' AND l.request_mode IN ('S', 'RangeS-S')`
+	text := `SELECT TOP (20) s.session_id, s.program_name, s.host_name, s.status, CONVERT(int, s.transaction_isolation_level) AS level,
+    DATEDIFF(second, t.transaction_begin_time, SYSDATETIME()) AS seconds, (SELECT MIN(o.name) ` + held + `) AS of_table
+FROM sys.dm_tran_session_transactions AS st
+INNER JOIN sys.dm_tran_active_transactions AS t ON t.transaction_id = st.transaction_id
+INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = st.session_id
+WHERE s.session_id <> @@SPID AND DATEDIFF(millisecond, t.transaction_begin_time, SYSDATETIME()) > ` + fmt.Sprint(e.Wait.Milliseconds()) + ` AND EXISTS (SELECT 1 ` + held + `)
+ORDER BY t.transaction_begin_time`
+	levels := [...]string{"an unknown isolation level", "READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "SNAPSHOT"}
+	n := 0
+	if e.rows("readers", text, func(rows *sql.Rows) error {
+		var session, level, seconds int
+		var program, host sql.NullString
+		var status, table string
+		if err := rows.Scan(&session, &program, &host, &status, &level, &seconds, &table); err != nil {
+			return err
+		}
+		n++
+		e.add(Finding{Check: "readers", Status: Warning,
+			Found: fmt.Sprintf("session %d of %s on host %q, %s, at %s, has kept shared locks on %s for up to %v: what it has read is neither claimed nor settled, and sends into its ranges wait",
+				session, named(program), host.String, status, levels[min(max(0, level), len(levels)-1)], table, time.Duration(seconds)*time.Second),
+			Remedy: fmt.Sprintf("end its transaction; read the tables at READ COMMITTED or SNAPSHOT (the default of TransactionScope is SERIALIZABLE), without HOLDLOCK; if its program cannot, KILL %d", session)})
+		return nil
+	}) && n == 0 {
+		e.ok("readers", "no session has kept shared locks on chanq's tables for longer than %v", e.Wait)
 	}
 }
 

@@ -42,10 +42,14 @@ func TestAHealthySQLServerHasNoFindings(t *testing.T) {
 }
 
 func TestHarmfulSettingsOfASQLServerAreReported(t *testing.T) {
+	_, first := onSQLServer(t, mssqltest.Options{Version: "13.0.1601.5"})
+	require.Equal(t, "chanq needs SQL Server 2016 SP1 or later", first.one("version").Remedy)
+	_, first = onSQLServer(t, mssqltest.Options{Version: "13.0.4001.0"})
+	require.Equal(t, doctor.OK, first.one("version").Status)
 	server, w := onSQLServer(t, mssqltest.Options{Version: "12.0.6024.0"})
 	old := w.one("version")
 	require.Equal(t, doctor.Failure, old.Status)
-	require.Equal(t, "chanq needs SQL Server 2016 or later", old.Remedy)
+	require.Equal(t, "chanq needs SQL Server 2016 SP1 or later", old.Remedy)
 
 	for _, text := range []string{"AUTO_CLOSE ON", "COMPATIBILITY_LEVEL = 120", "DELAYED_DURABILITY = FORCED", "READ_COMMITTED_SNAPSHOT ON"} {
 		w.exec(server.DB(), "ALTER DATABASE CURRENT SET "+text)
@@ -98,6 +102,30 @@ func TestAForgottenTransactionOfASQLServerAndItsWaitersAreReported(t *testing.T)
 	}
 }
 
+// A reader that keeps shared locks stops what it has read, but nothing that could be seen waiting for it: chanq skips these rows.
+func TestAReaderThatKeepsSharedLocksOnASQLServerIsReported(t *testing.T) {
+	server, w := onSQLServer(t, mssqltest.Options{Query: url.Values{"app name": {"monthly report"}, "workstation id": {"desk 7"}}})
+	db := server.DB()
+	w.exec(db, "INSERT INTO dbo.chanq_mail (body) VALUES (0x61)")
+	for level, query := range map[string]string{
+		"SERIALIZABLE":    "SELECT COUNT(*) FROM dbo.chanq_mail",
+		"REPEATABLE READ": "SELECT COUNT(*) FROM dbo.chanq_mail WITH (INDEX (IX_chanq_mail__due))",
+		"READ COMMITTED":  "SELECT COUNT(*) FROM dbo.chanq_mail WITH (TABLOCK, HOLDLOCK)",
+	} {
+		reader, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer reader.Rollback()
+		w.exec(reader, "SET TRANSACTION ISOLATION LEVEL "+level)
+		var n int
+		require.NoError(t, reader.QueryRow(query).Scan(&n))
+		f := w.eventually("readers")[0]
+		require.Regexp(t, `^session \d+ of monthly report on host "desk 7", sleeping, at `+level+`, has kept shared locks on chanq_mail for up to \d+s`, f.Found)
+		require.Regexp(t, `READ COMMITTED or SNAPSHOT.*KILL \d+$`, f.Remedy)
+		require.NoError(t, reader.Rollback())
+		require.Equal(t, doctor.OK, w.one("readers").Status)
+	}
+}
+
 func TestADifferentClockOfASQLServerIsDetected(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{Clock: engine.NewManualClock(time.Now().Add(-time.Hour))})
 	f := w.one("clock")
@@ -127,7 +155,7 @@ func TestMissingPermissionsOfASQLServerLoginAreReported(t *testing.T) {
 	require.Contains(t, rights.Found, "this login may send, not consume (UPDATE on the live table, DELETE on the live table, INSERT on dead, INSERT on consumers, DELETE on consumers)")
 	require.Contains(t, rights.Found, "not note the history (INSERT on samples, UPDATE on samples, DELETE on samples)")
 	require.Contains(t, rights.Remedy, "docs/rights")
-	for _, check := range []string{"long transactions", "old snapshots"} {
+	for _, check := range []string{"long transactions", "old snapshots", "readers"} {
 		f := w.one(check)
 		require.Equal(t, doctor.Unseen, f.Status, check)
 		require.Contains(t, f.Found, "VIEW SERVER STATE")

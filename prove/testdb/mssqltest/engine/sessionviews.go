@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
-// The dynamic management views of sessions: open transactions, and which session waits for which. As on a server, a
+// The dynamic management views of sessions: open transactions, locks, and which session waits for which. As on a server, a
 // login without VIEW SERVER STATE sees only its own session, or is refused.
 
 // seen is what other sessions can see of a session: times of the server's clock, in nanoseconds; 0 is none.
@@ -19,6 +20,7 @@ type seen struct {
 	tx       atomic.Uint64
 	snapshot atomic.Int64 // start of the snapshot that keeps row versions
 	waits    atomic.Int64 // start of the current wait for a lock
+	level    atomic.Int64 // isolation level: of the open transaction, or the last SET
 }
 
 func (s *Session) note(at *atomic.Int64) { at.Store(s.e.clock.Now().UnixNano()) }
@@ -62,7 +64,10 @@ func init() {
 	typeTinyText := sqltype.Type{Kind: sqltype.NVarChar, Size: 60}
 	for name, v := range map[string]systemView{
 		"dm_exec_sessions": {cols("session_id", typeSmallInt, "program_name", typeSysname, "host_name", typeSysname, "login_name", typeSysname,
-			"status", typeTinyText, "is_user_process", typeBit, "database_id", typeSmallInt), sessionRows},
+			"status", typeTinyText, "is_user_process", typeBit, "database_id", typeSmallInt, "transaction_isolation_level", typeSmallInt), sessionRows},
+		"dm_tran_locks": {cols("resource_type", typeTinyText, "resource_database_id", typeInt, "resource_associated_entity_id", typeBigInt,
+			"request_mode", typeTinyText, "request_status", typeTinyText, "request_session_id", typeInt), lockRows},
+		"partitions": {cols("object_id", typeInt, "index_id", typeInt, "hobt_id", typeBigInt), partitionRows},
 		"dm_exec_requests": {cols("session_id", typeSmallInt, "status", typeTinyText, "database_id", typeSmallInt,
 			"blocking_session_id", typeSmallInt, "wait_type", typeTinyText, "wait_time", typeInt), requestRows},
 		"dm_tran_session_transactions": {cols("session_id", typeInt, "transaction_id", typeBigInt), transactionRows(func(s *Session) Row {
@@ -84,7 +89,41 @@ func sessionRows(x *exec) ([]Row, error) {
 		if s.seen.request.Load() != 0 {
 			status = "running"
 		}
-		out = append(out, Row{int64(s.id), s.login.AppName, s.login.HostName, s.login.User, status, true, databaseID})
+		level := cmp.Or(s.seen.level.Load(), int64(readCommitted))
+		out = append(out, Row{int64(s.id), s.login.AppName, s.login.HostName, s.login.User, status, true, databaseID, level})
+	}
+	return out, nil
+}
+
+// hobt is the number of an index in sys.partitions, which has one partition for each.
+func hobt(table uint32, index uint16) int64 { return int64(table)<<16 | int64(index) }
+
+func lockRows(x *exec) ([]Row, error) {
+	if err := needServerState(x); err != nil {
+		return nil, err
+	}
+	var out []Row
+	for _, l := range x.s.e.locks.Snapshot() {
+		kind, entity, status := "KEY", hobt(l.Resource.Object, l.Resource.Index), "GRANT"
+		if l.Resource.Key == "" {
+			kind, entity = "OBJECT", int64(l.Resource.Object)
+		}
+		if l.Waiting {
+			status = "WAIT"
+		}
+		out = append(out, Row{kind, databaseID, entity, l.Mode.String(), status, int64(l.Session)})
+	}
+	return out, nil
+}
+
+func partitionRows(x *exec) (out []Row, err error) {
+	for _, o := range x.s.e.db.list() {
+		if o.table == nil || !x.s.sees(o) {
+			continue
+		}
+		for _, ix := range o.table.indexes {
+			out = append(out, Row{int64(o.id), int64(ix.id), hobt(o.table.id, ix.id)})
+		}
 	}
 	return out, nil
 }

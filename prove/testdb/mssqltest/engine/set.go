@@ -102,6 +102,7 @@ func (s *Session) setStatement(f *frame, n *node) (done bool, _ error) {
 			return true, errSyntaxNear(st.Level)
 		}
 		s.set.level = level
+		s.seen.level.Store(int64(level))
 		return true, nil
 	case *ast.SetRowCountStatement:
 		v, _, err := s.evaluate(f, n)

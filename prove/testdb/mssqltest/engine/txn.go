@@ -36,6 +36,7 @@ func (s *Session) newTxn() *txn {
 	tx := &txn{s: s, id: s.e.nextTx.Add(1), state: &txState{}}
 	tx.owner = s.e.locks.NewOwner(s.id, s.set.deadlockPriority)
 	s.seen.tx.Store(tx.id)
+	s.seen.level.Store(int64(s.set.level))
 	s.note(&s.seen.began)
 	return tx
 }

@@ -175,7 +175,7 @@ func TestALongErrorFitsItsToken(t *testing.T) {
 func TestARowUsesTheShorterOfItsFormats(t *testing.T) {
 	ints := make([]sqltype.Column, 9)
 	for i := range ints {
-		ints[i] = sqltype.Column{Type: sqltype.Type{Kind: sqltype.TinyInt}}
+		ints[i] = sqltype.Column{Type: sqltype.Type{Kind: sqltype.TinyInt}, Nullable: true}
 	}
 	values := make([]sqltype.Value, 9)
 	for i := range values {
@@ -229,4 +229,43 @@ func TestTheWriterCutsMessagesThatTheReaderJoins(t *testing.T) {
 		require.Equal(t, total, msg.wireBytes)
 		require.Zero(t, wire.Len()+r.r.Buffered())
 	})
+}
+
+// Microsoft.Data.SqlClient reads a nullable type as nullable, whatever the flag of its column says.
+func TestANotNullColumnOfAnOlderTypeIsAnnouncedAsOne(t *testing.T) {
+	for _, c := range []struct {
+		kind     sqltype.Kind
+		value    sqltype.Value
+		nullable []byte // type, and a value with its length
+		fixed    []byte
+		row      []byte // of the fixed form
+	}{
+		{sqltype.Bit, true, []byte{typeBitN, 1}, []byte{typeBit}, []byte{1}},
+		{sqltype.TinyInt, int64(7), []byte{typeIntN, 1}, []byte{typeInt1}, []byte{7}},
+		{sqltype.SmallInt, int64(7), []byte{typeIntN, 2}, []byte{typeInt2}, []byte{7, 0}},
+		{sqltype.Int, int64(7), []byte{typeIntN, 4}, []byte{typeInt4}, []byte{7, 0, 0, 0}},
+		{sqltype.BigInt, int64(7), []byte{typeIntN, 8}, []byte{typeInt8}, []byte{7, 0, 0, 0, 0, 0, 0, 0}},
+		{sqltype.Float, 1.0, []byte{typeFloatN, 8}, []byte{typeFloat8}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f}},
+		{sqltype.DateTime, time.Date(1900, 1, 2, 0, 0, 0, 0, time.UTC), []byte{typeDateTimeN, 8}, []byte{typeDateTime}, []byte{1, 0, 0, 0, 0, 0, 0, 0}},
+		{sqltype.SmallDateTime, time.Date(1900, 1, 2, 0, 0, 0, 0, time.UTC), []byte{typeDateTimeN, 4}, []byte{typeDateTime4}, []byte{1, 0, 0, 0}},
+		{sqltype.UniqueIdentifier, sqltype.GUID{1}, []byte{typeGUID, 16}, []byte{typeGUID, 16}, append([]byte{16, 1}, make([]byte, 15)...)},
+		{sqltype.Date, time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), []byte{typeDateN}, []byte{typeDateN}, []byte{3, 1, 0, 0}},
+	} {
+		column := sqltype.Column{Type: sqltype.Type{Kind: c.kind}}
+		described := func(nullable bool) []byte {
+			column.Nullable = nullable
+			b, err := appendColumns(nil, []sqltype.Column{column})
+			require.NoError(t, err)
+			return b[9 : len(b)-1] // behind the count, the user type and the flags, before the name
+		}
+		require.Equal(t, c.nullable, described(true), c.kind)
+		require.Equal(t, c.fixed, described(false), c.kind)
+		b, err := appendRow(nil, []sqltype.Column{column}, []sqltype.Value{c.value})
+		require.NoError(t, err)
+		require.Equal(t, append([]byte{tokenRow}, c.row...), b, c.kind)
+		if len(c.fixed) == 1 && c.kind != sqltype.Date {
+			_, err = appendRow(nil, []sqltype.Column{column}, []sqltype.Value{nil})
+			require.ErrorContains(t, err, "NULL in a column that cannot have one")
+		}
+	}
 }

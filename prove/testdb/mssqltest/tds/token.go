@@ -3,6 +3,7 @@ package tds
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
@@ -110,7 +111,11 @@ func appendColumns(b []byte, columns []sqltype.Column) ([]byte, error) {
 			return b, fmt.Errorf("column %q: %w", c.Name, err)
 		}
 		b = appendUserTypeAndFlags(b, c.Nullable)
-		b = appendTypeInfo(b, c.Type)
+		if token := fixedToken(c); token != 0 {
+			b = append(b, token)
+		} else {
+			b = appendTypeInfo(b, c.Type)
+		}
 		b = appendBVarChar(b, c.Name)
 	}
 	return b, nil
@@ -134,6 +139,9 @@ func appendRow(b []byte, columns []sqltype.Column, values []sqltype.Value) ([]by
 	saved := -(len(columns) + 7) / 8
 	for i, v := range values {
 		if v == nil {
+			if fixedToken(columns[i]) != 0 {
+				return b, fmt.Errorf("column %q: NULL in a column that cannot have one", columns[i].Name)
+			}
 			saved += nullBytes(columns[i].Type)
 		}
 	}
@@ -155,8 +163,12 @@ func appendRow(b []byte, columns []sqltype.Column, values []sqltype.Value) ([]by
 			continue
 		}
 		var err error
+		at := len(b)
 		if b, err = appendValue(b, columns[i].Type, v); err != nil {
 			return b, fmt.Errorf("column %q: %w", columns[i].Name, err)
+		}
+		if fixedToken(columns[i]) != 0 {
+			b = slices.Delete(b, at, at+1) // its length
 		}
 	}
 	return b, nil

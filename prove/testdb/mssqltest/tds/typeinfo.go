@@ -233,6 +233,35 @@ func (d *decoder) longType(w *wireType) {
 	d.bytes(len(collation))
 }
 
+// fixedToken returns the type of a column that a server announces without a length, since it has one length and cannot be NULL:
+// a NOT NULL column of an older type. Otherwise it returns 0. Some clients take the nullable form of the type to mean that the column
+// can be NULL, whatever its flag.
+func fixedToken(c sqltype.Column) byte {
+	if c.Nullable {
+		return 0
+	}
+	switch c.Type.Kind {
+	case sqltype.Bit:
+		return typeBit
+	case sqltype.TinyInt:
+		return typeInt1
+	case sqltype.SmallInt:
+		return typeInt2
+	case sqltype.Int:
+		return typeInt4
+	case sqltype.BigInt:
+		return typeInt8
+	case sqltype.Float:
+		return typeFloat8
+	case sqltype.DateTime:
+		return typeDateTime
+	case sqltype.SmallDateTime:
+		return typeDateTime4
+	default:
+		return 0
+	}
+}
+
 // appendTypeInfo appends the TYPE_INFO of a column or a returned value.
 func appendTypeInfo(b []byte, t sqltype.Type) []byte {
 	switch t.Kind {

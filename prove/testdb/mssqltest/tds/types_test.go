@@ -170,7 +170,8 @@ func TestResultsOfEveryTypeReachTheDriver(t *testing.T) {
 			// NULL is sent in both forms of a row: alone it is shorter as ROW, and
 			// among others as NBCROW.
 			h := &fakeHandler{run: answer(columns(column), row(c.value), row(nil), counted(2),
-				columns(column, column, column, column), row(nil, c.value, nil, nil), counted(1))}
+				columns(column, column, column, column), row(nil, c.value, nil, nil), counted(1),
+				columns(column, sqltype.Column{Name: "n", Type: c.t}, column), row(nil, c.value, c.value), row(c.value, c.value, nil), counted(2))}
 			db := open(t, serve(t, h, tds.Options{}))
 			rows, err := db.QueryContext(within(t), "select v")
 			require.NoError(t, err)
@@ -188,6 +189,15 @@ func TestResultsOfEveryTypeReachTheDriver(t *testing.T) {
 			require.NoError(t, rows.Scan(&v[0], &v[1], &v[2], &v[3]))
 			requireSameValue(t, c.back, v[1])
 			require.Equal(t, []any{nil, nil, nil}, []any{v[0], v[2], v[3]})
+			require.False(t, rows.Next())
+			require.True(t, rows.NextResultSet(), "NOT NULL: %v", rows.Err())
+			for _, null := range []int{0, 2} {
+				require.True(t, rows.Next(), "%v", rows.Err())
+				require.NoError(t, rows.Scan(&v[0], &v[1], &v[2]))
+				requireSameValue(t, c.back, v[1])
+				requireSameValue(t, c.back, v[2-null])
+				require.Nil(t, v[null])
+			}
 			require.False(t, rows.Next())
 			require.NoError(t, rows.Err())
 		})

@@ -23,6 +23,6 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
-INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 WHERE @alone > 0 OR q.lapses + CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by THEN 1 ELSE 0 END < 2
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

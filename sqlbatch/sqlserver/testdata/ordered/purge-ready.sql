@@ -4,6 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
+SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
@@ -12,7 +13,7 @@ OUTPUT deleted.id, deleted.seq AS place
 FROM (
     SELECT TOP (@n) u.id
     FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
-    INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = r.id
+    INNER JOIN [dbo].[chanq_orders] AS u WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = r.id
     WHERE r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now AND r.due_at < @before AND u.due_at <= @now AND u.lease_until <= @now AND u.due_at < @before
     ORDER BY r.seq
 ) AS a

@@ -91,7 +91,7 @@ BEGIN TRY
         FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
         WHERE q.seq > @first AND q.seq <= @last AND q.slot = @slot AND NOT EXISTS (
             SELECT 1
-            FROM [dbo].[chanq_orders] AS r WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
+            FROM [dbo].[chanq_orders] AS r WITH (READUNCOMMITTED, INDEX ([PK_chanq_orders]), FORCESEEK)
             INNER JOIN @keys AS k ON k.order_key = r.order_key
             WHERE @keyed = 1 AND r.id = q.id AND r.seq = q.seq)
         ORDER BY q.seq

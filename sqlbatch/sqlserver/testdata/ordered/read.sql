@@ -90,7 +90,7 @@ BEGIN TRY
         FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
         WHERE q.seq > @first AND q.seq <= @last AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot) AND NOT EXISTS (
             SELECT 1
-            FROM [dbo].[chanq_orders] AS r WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
+            FROM [dbo].[chanq_orders] AS r WITH (READUNCOMMITTED, INDEX ([PK_chanq_orders]), FORCESEEK)
             INNER JOIN @keys AS k ON k.order_key = r.order_key
             WHERE @keyed = 1 AND r.id = q.id AND r.seq = q.seq)
         ORDER BY q.seq

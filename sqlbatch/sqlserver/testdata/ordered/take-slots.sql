@@ -21,7 +21,7 @@ FROM (
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@slots) / 2
 ) AS a
-INNER JOIN [dbo].[chanq__slots] AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+INNER JOIN [dbo].[chanq__slots] AS s WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WHERE m.id = @by AND m.until > @now)
   AND (s.consumer IS NULL OR s.consumer = @by
        OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__consumers]), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))

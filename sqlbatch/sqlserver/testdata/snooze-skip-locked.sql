@@ -1,0 +1,36 @@
+-- @a varbinary(8000), @e varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+SET TEXTSIZE 2147483647;
+SET LOCK_TIMEOUT 100;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+UPDATE q
+SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
+    lease_until = '19700101',
+    fence = q.fence + 1,
+    attempts = q.attempts - q.lapses - 1,
+    lapses = 0,
+    crashes = 0,
+    alone = 0,
+    leased_by = NULL,
+    last_error = CASE WHEN a.bytes = 0 THEN q.last_error
+                      ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
+OUTPUT deleted.id, deleted.fence
+FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 38 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 38 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 25, 4)) AS delay_days,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 29, 4)) AS delay_ms,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 33, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 37, 2)) AS bytes
+    FROM (VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
+                 (200), (220), (240), (260), (280), (300), (320), (340), (360), (380)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11),
+                       (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
+    WHERE x.i + y.i < DATALENGTH(@a) / 38
+) AS a
+INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN [dbo].[chanq_orders] AS e WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK) ON e.priority = q.priority AND e.due_at = q.due_at AND e.id = q.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
