@@ -52,7 +52,9 @@ func behindAHeldKey(b *testing.B, db *sql.DB, behind int) {
 	const others = 2000
 	ctx, cfg := b.Context(), chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}
 	require.NoError(b, chanq.Migrate(ctx, db, "behind", cfg))
-	defer func() { require.NoError(b, chanqadmin.DropWithMessages(context.Background(), db, "behind", chanq.Config{})) }()
+	defer func() {
+		require.NoError(b, chanqadmin.DropWithMessages(context.Background(), db, "behind", chanq.Config{}))
+	}()
 	q, err := chanq.Open[string](ctx, db, "behind", cfg)
 	require.NoError(b, err)
 	p, err := q.Producer(ctx, chanq.ProducerConfig{})

@@ -124,13 +124,15 @@ func (t *trials) review() {
 }
 
 // isOver reports that a lease is known to have ended in the database, so that the end of this process does not count as a crash of its
-// message. A lease that was revoked counts as over as well: see EndWith for the one in its place.
+// message. A settle also finds that out whose row has another fence, or is gone. A lease that was revoked counts as over as well: see
+// EndWith for the one in its place.
 func isOver(l *lease.Lease) bool {
 	switch l.State() {
 	case lease.Lost:
 		return true
 	case lease.Settled:
-		if err := l.Outcome(); err == nil || errors.Is(err, lease.ErrLost) {
+		err := l.Outcome()
+		if err == nil || errors.Is(err, lease.ErrLost) || errors.Is(err, lease.ErrSettled) || errors.Is(err, lease.ErrHidden) {
 			return true
 		}
 	}

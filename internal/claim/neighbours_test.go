@@ -1,11 +1,17 @@
 package claim
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 )
 
@@ -51,4 +57,42 @@ func TestConsumersOfOneProcessShareItsTrial(t *testing.T) {
 	for _, n := range []*Neighbour{first, second, other, inside} {
 		n.Leave()
 	}
+}
+
+// heedless ignores the ends of its leases.
+type heedless struct{ lease.Owner }
+
+func (heedless) Changed(...*lease.Lease) {}
+
+// TestATurnEndsWithASettleThatFindsItsLeaseOver: a consumer that has stopped does not review its trials.
+func TestATurnEndsWithASettleThatFindsItsLeaseOver(t *testing.T) {
+	db := &sql.DB{}
+	defer SimulateProcess(db)()
+	stopped, cancel := context.WithCancel(t.Context())
+	first, second := Join(notify.Key{DB: db, Queue: "orders"}, stopped), Join(notify.Key{DB: db, Queue: "mails"}, t.Context())
+	cancel()
+	for _, c := range []struct {
+		outcome error
+		over    bool
+	}{
+		{nil, true},
+		{lease.ErrLost, true},
+		{lease.ErrSettled, true}, // after an AckTx that is committed
+		{&lease.FailedError{Unknown: true, Err: lease.ErrHidden}, true},
+		{&lease.FailedError{Unknown: true, Err: errors.New("no connection")}, false},
+		{&lease.FailedError{Refused: true, Err: errors.New("refused")}, false},
+		{batch.ErrClosed, false},
+	} {
+		l := &lease.Lease{Home: &lease.Home{Owner: heedless{}, Parent: t.Context()}}
+		l.Period.Begin(base.Now()+time.Hour, base.Now()+time.Hour)
+		require.True(t, first.Begin())
+		first.EndWith(l)
+		require.False(t, second.Begin(), "it is leased")
+		lease.Finish([]*lease.Lease{l}, []error{c.outcome})
+		require.Equal(t, c.over, second.Begin(), "%v", c.outcome)
+		second.End()
+		first.End()
+	}
+	first.Leave()
+	second.Leave()
 }

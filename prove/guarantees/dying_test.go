@@ -34,6 +34,7 @@ var dying = append([]test{
 	{"G07_AnAckInATransactionEndsATrialWhenItIsCommitted", trialInTransaction},
 	{"G07_ManySuspectsAreSettledOneSoonAfterAnother", manySuspects},
 	{"G07_AStoppedConsumerDoesNotWaitForTheCommitOfASuspect", trialOfStopped},
+	{"G07_ASettleAfterAnAckInATransactionEndsTheTrialOfAStoppedConsumer", trialSettledLate},
 	{"G07_ATrialThatIsRevokedEndsWhenItsMessageIsReleased", trialRevoked},
 	{"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages", lastTrialBehindHandler},
 	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
@@ -624,6 +625,36 @@ func trialOfStopped(w *world) {
 	require.Less(w, time.Since(began), 15*time.Second)
 	require.NoError(w, tx.Commit())
 	w.ack(kept)
+}
+
+// trialSettledLate: another message keeps the stopped consumer from its end.
+func trialSettledLate(w *world) {
+	for kind, cfg := range idleKinds {
+		suspectOf := func(name string) (*chanq.Queue[string], *chanq.Consumer[string]) {
+			q := w.Queue(kind+name, cfg)
+			testdb.Send(w, q, testdb.Texts("suspect")...)
+			w.Exec("UPDATE chanq_" + q.Name() + " SET lapses = 2, attempts = 2")
+			return q, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 30 * time.Second, PollEvery: time.Second})
+		}
+		q, first := suspectOf("first")
+		l := testdb.Take(w, first, 1)[0]
+		testdb.Send(w, q, testdb.Texts("kept")...)
+		kept := testdb.Take(w, first, 1)[0]
+		first.Stop()
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		require.NoError(w, l.AckTx(w.Soon(), tx))
+		require.NoError(w, tx.Commit())
+		require.NoError(w, l.Nack(errors.New("too late")))
+		require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrSettled)
+		began := time.Now()
+		_, second := suspectOf("second")
+		w.ack(testdb.Take(w, second, 1)[0])
+		w.soon(began, 15*time.Second)
+		w.ack(kept)
+		require.NoError(w, first.Shutdown(w.Soon()))
+		require.NoError(w, second.Shutdown(w.Soon()))
+	}
 }
 
 // trialRevoked holds the release of a suspect whose handler exceeds the time to drain.

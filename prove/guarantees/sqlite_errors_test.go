@@ -54,5 +54,5 @@ func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testi
 	require.NoError(t, err)
 	require.Nil(t, testdb.Receive(t, c.C(), "the end of the channel"))
 	require.ErrorIs(t, c.Err(), chanq.ErrNoSchema)
-	require.NoError(t, c.Shutdown(ctx))
+	require.ErrorIs(t, c.Shutdown(ctx), chanq.ErrNoSchema)
 }

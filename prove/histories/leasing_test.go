@@ -204,8 +204,9 @@ func (s *crash) run(h *history) {
 		return faultdb.Fault{}
 	})
 	_ = l.consumer.Shutdown(gone) // its error counts the leases that it held
-	require.NoError(h, l.consumer.Shutdown(h.soon()), h.ran)
+	err := l.consumer.Shutdown(h.soon())
 	h.sessions.faults.Inject(nil)
+	require.Equal(h, l.consumer.Err(), err, "%s: Shutdown returns the error of the release", h.ran)
 	h.forget(l.consumer)
 	h.sessions.settle(h, h.db)
 }

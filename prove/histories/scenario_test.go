@@ -228,7 +228,7 @@ func (w *walk) finish(c *chanq.Consumer[string]) {
 	if err := c.Err(); err != nil {
 		require.True(w, w.wasHit() && w.mishap.lasts, "%s: %v", w.where(), err)
 	}
-	require.NoError(w, c.Shutdown(w.soon()), w.where())
+	require.Equal(w, c.Err(), c.Shutdown(w.soon()), w.where())
 	for l := range c.C() {
 		require.Fail(w, "delivered after the end", "%s: %s", w.where(), l.Body)
 	}
