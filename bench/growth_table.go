@@ -40,6 +40,8 @@ func figuresOf(axis string) []figure {
 		}
 	case blockedStep, slotsStep:
 		return []figure{{"claim µs/msg", claimTime}, wall, cpu, statements}
+	case heldStep:
+		return []figure{{"first ms", firstOther}, wall, cpu, statements}
 	case "consumers", "processes":
 		return []figure{wall, drain, cpu, statements}
 	case "purge", "redrive", "trim":

@@ -24,15 +24,17 @@ const (
 const (
 	keysStep    = "keys"
 	blockedStep = "blocked"
+	heldStep    = "held"
 	slotsStep   = "slots"
 	idleOrder   = "idle"
 )
 
-var orderSteps = []string{keysStep, blockedStep, slotsStep, idleOrder}
+var orderSteps = []string{keysStep, blockedStep, heldStep, slotsStep, idleOrder}
 
 // orderAxes are the quantities that can grow in an ordered queue.
 var orderAxes = []growthAxis{
 	{blockedStep, "0,10000,100000,1000000", 0, 1e8, "messages that wait behind those in work of their keys", beginBlocked},
+	{heldStep, "1000,10000,100000,200000", 1, 1e8, "messages of one key, the first of which is held, in front of those of others", beginHeld},
 	{slotsStep, "1,8,64", 1, 1024, "slots of the queue, all of one consumer", beginSlots},
 }
 

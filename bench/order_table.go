@@ -11,6 +11,7 @@ import (
 )
 
 func claimTime(r measure.Result) float64      { return r.ClaimStatement }
+func firstOther(r measure.Result) float64     { return r.FirstDeliveryMS }
 func idleStatements(r measure.Result) float64 { return r.IdleStatements }
 
 func writeOrder(w io.Writer, o options, results []measure.Result) error {
@@ -141,6 +142,10 @@ func orderTargets(engine string, o options, results []measure.Result) measure.Ta
 				continue
 			}
 			first, last := slices.Min(sizes), slices.Max(sizes)
+			if axis.name == heldStep {
+				add(target{fmt.Sprintf("ms until another key comes, %d %s", last, axis.name), measure.Median(ofAxis(results, axis.name, last), firstOther), false, 300, ""})
+				continue
+			}
 			add(target{
 				fmt.Sprintf("claim of a message, %d / %d %s", last, first, axis.name),
 				measure.Middle(measure.Ratios(ofAxis(results, axis.name, last), ofAxis(results, axis.name, first), claimTime)), false, 1.3, "",

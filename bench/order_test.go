@@ -21,7 +21,7 @@ func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 	check := func(t *testing.T, steps string, want map[string]int, engine ...string) {
 		seen := map[string]int{}
 		results := runJSON(t, append([]string{
-			"order", "-steps", steps, "-rounds", "1", "-n", "150", "-single-n", "2", "-keys", "50", "-samples", "100", "-batch", "50", "-blocked", "300", "-slots", "8", "-rest", "50ms",
+			"order", "-steps", steps, "-rounds", "1", "-n", "150", "-single-n", "2", "-keys", "50", "-samples", "100", "-batch", "50", "-blocked", "300", "-held", "300", "-slots", "8", "-rest", "50ms",
 		}, engine...)...)
 		for _, r := range results {
 			seen[fmt.Sprintf("%s%s %d, %d keys", r.Step, r.Axis, r.Size, r.Keys)]++
@@ -36,7 +36,9 @@ func TestAnOrderedQueueIsComparedWithAPlainOne(t *testing.T) {
 		}
 		require.Equal(t, want, seen)
 	}
-	t.Run("sqlite", func(t *testing.T) { check(t, "blocked", map[string]int{"blocked 300, 50 keys": 1}) })
+	t.Run("sqlite", func(t *testing.T) {
+		check(t, "blocked,held", map[string]int{"blocked 300, 50 keys": 1, "held 300, 50 keys": 1})
+	})
 	t.Run("emulator", func(t *testing.T) {
 		check(t, "idle", map[string]int{"idle 0, 0 keys": 1, "idle 0, 50 keys": 1}, "-engine", "sqlserver", "-dsn", emulator)
 	})

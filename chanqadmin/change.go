@@ -351,30 +351,34 @@ type walked struct {
 }
 
 // walk reads the dead messages of a window in steps of up to stepRows, in each group the earliest end first. After each step it calls do
-// with the number of messages read and the IDs of those that the change selects.
+// with the number of messages read and the IDs of those that the change selects. A step ends at the last message that may be changed now.
 func (q *Queue) walk(ctx context.Context, c *change, w sqlbatch.Window, do func(looked int, ids []chanq.ID) error) error {
 	return q.eachGroup(ctx, c.op, &c.Select, func(g *sqlbatch.Group) error {
-		for w, rows := w, stepRows; ; {
-			if c.PerSecond > 0 && !c.DryRun { // wait before the walk, because its messages are changed immediately
-				if _, err := q.room(ctx, c); err != nil {
+		for w := w; ; {
+			most := stepRows
+			if !c.DryRun { // wait before the walk, because its messages are changed immediately
+				n, err := q.room(ctx, c)
+				if err != nil {
 					return err
 				}
-				rows = min(rows, c.PerSecond)
+				most = n
 			}
-			step, err := collect(ctx, q, c.op, q.sql.Walk(g, rows, w), q.walkedOfRow)
+			step, err := collect(ctx, q, c.op, q.sql.Walk(g, stepRows, w), q.walkedOfRow)
 			if err != nil {
 				return err
 			}
 			var ids []chanq.ID
-			for _, m := range step {
+			looked := 0
+			for ; looked < len(step) && len(ids) < most; looked++ {
+				m := &step[looked]
 				if m.advance(&w); c.like(m.kind, m.key) {
 					ids = append(ids, m.ID)
 				}
 			}
-			if err := do(len(step), ids); err != nil {
+			if err := do(looked, ids); err != nil {
 				return err
 			}
-			if len(step) < rows {
+			if looked < stepRows && looked == len(step) {
 				return nil
 			}
 		}
@@ -440,7 +444,7 @@ func (q *Queue) countListed(ctx context.Context, c *change) error {
 			return nil
 		}
 		if looked += len(page.Entries); len(page.Entries) < l.Limit {
-			looked += q.mostLooked(c.State)
+			looked += mostLooked
 		}
 	}
 	return nil

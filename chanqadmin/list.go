@@ -37,27 +37,21 @@ type Page struct {
 // PageToken encodes where a page begins, as text that is safe in a URL.
 type PageToken string
 
-// mostLooked returns the most messages of a state that one List without bodies reads. Each live message of an ordered queue may be in a
-// different page of the table.
-func (q *Queue) mostLooked(s State) int {
-	if q.ordered() && s.live() {
-		return 3_200
-	}
-	return 10_000
-}
+// mostLooked is how many messages a List without bodies reads.
+const mostLooked = 10_000
 
 // List returns messages of a selection, one page per call, without claiming them: live messages in the order of claims, dead and done
 // messages from the latest. Select.IDs must be nil: Get returns a message by its ID.
 //
-// It reads at most about 10,000 messages, of an ordered queue 3,200. Therefore it may return fewer leased messages than Limit, or none, if
-// there are many ready ones, although there are more. The same holds with a Cause, a Type or a Key. Only an empty Page.Next means that there
-// are no more. A change of a rare Cause reads less: see Purge.
+// It reads at most about 10,000 messages, whatever its Limit. Therefore it may return fewer leased messages than Limit, or none, if there
+// are many ready ones, although there are more. The same holds with a Cause, a Type or a Key. Only an empty Page.Next means that there are no
+// more. A change of a rare Cause reads less: see Purge.
 //
 // A page begins at a position in the order, even if the last message of the previous page no longer exists, so a later page costs the
 // same as the first. Messages that are added, removed, or change their state or due time between two pages may be missed. Any other
 // message is returned once, unless SQL Server has it locked at that moment.
 //
-// List costs one round trip, for live messages of an ordered queue two, and up to eleven if the messages are scattered among others.
+// List costs one round trip, for live messages of an ordered queue two, and up to twelve if the messages are scattered among others.
 // With Bodies there is one more per 400 messages of the page on SQL Server, per 1,000 elsewhere, unless only State and Before select
 // dead or done messages.
 func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
@@ -140,71 +134,67 @@ func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry
 	return filled, nil
 }
 
-// look returns the messages of a page, and the place of the last message read, or nil at the end of the queue.
+// look returns the messages of a page, and the place of the last message read, or nil at the end of the queue. It first reads as many
+// messages as the page has.
 func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
-	for rows, looked := l.Limit, 0; looked < q.mostLooked(s.State); rows = MostListed {
-		page, err := q.outlines(ctx, s.State, rows, after)
+	f := s.filter()
+	step := mostLooked
+	if s.State.live() { // its rows are found one by one
+		step = MostListed
+	}
+	filtered := f != sqlbatch.Filter{} || s.State == StateLeased
+	all := true // the last message that was read is in the list, so that there might be no other
+	for rows, looked := l.Limit, 0; looked < mostLooked || all && looked < 2*mostLooked; looked, rows = looked+rows, step {
+		n := rows
+		if f.Among = rows; filtered {
+			n = l.Limit - len(list)
+		}
+		page, err := q.outlines(ctx, s.State, n, after, f)
 		if err != nil {
 			return list, nil, err
 		}
-		looked += len(page)
 		for i := range page {
 			at := q.placeOf(&page[i])
 			end, after = &at, &at
-			if s.has(&page[i]) {
+			if all = s.has(&page[i]); all {
 				list = append(list, page[i])
 			}
 			if len(list) == l.Limit {
 				return list, end, nil
 			}
 		}
-		if len(page) < rows {
+		if len(page) == 0 || !filtered && len(page) < rows {
 			return list, nil, nil
 		}
 	}
 	return list, end, nil
 }
 
-// lookBySeq is look for the live messages of an ordered queue, in one step. With a Type or a Key the step reads all that it may: as many
-// rows as the page has entries would mean a step for each few of them.
+// lookBySeq is look for the live messages of an ordered queue, in one step.
 func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
 	var from sqlbatch.Place
 	if after != nil {
 		from = *after
 	}
-	if from.Upto, err = q.reach(ctx, "list", from.At, q.mostLooked(s.State)); err != nil {
+	if from.Upto, err = q.reach(ctx, "list", from.At, mostLooked); err != nil {
 		return nil, nil, err
 	}
-	rows := l.Limit
-	if s.walked() {
-		rows = MostListed
+	if list, err = q.outlines(ctx, s.State, l.Limit, &from, s.filter()); err != nil {
+		return list, nil, err
 	}
-	for full := true; full; {
-		found, err := q.outlines(ctx, s.State, rows, &from)
-		if err != nil {
-			return nil, nil, err
-		}
-		for i := range found {
-			at := q.placeOf(&found[i])
-			from.At = at.At
-			if s.has(&found[i]) {
-				list = append(list, found[i])
-			}
-			if len(list) == l.Limit {
-				return list, &at, nil
-			}
-		}
-		full = len(found) == rows
-	}
-	if from.Upto < math.MaxInt64 {
+	switch {
+	case len(list) == l.Limit:
+		last := q.placeOf(&list[len(list)-1])
+		end = &last
+	case from.Upto < math.MaxInt64:
 		end = &sqlbatch.Place{At: from.Upto}
 	}
-	return list, end, nil
+	return slices.DeleteFunc(list, func(e Entry) bool { return !s.has(&e) }), end, nil
 }
 
 // outlines returns messages without headers and bodies.
-func (q *Queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Place) ([]Entry, error) {
-	return q.entries(ctx, "list", q.sql.Browse(sqlbatch.State(s), n, after), withSizes)
+func (q *Queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Place, f sqlbatch.Filter) ([]Entry, error) {
+	return q.entries(ctx, "list", q.sql.Browse(sqlbatch.State(s), n, after, f), withSizes)
 }
 
 // reach returns the seq at which a step ends that begins after a given seq and reads a number of rows.

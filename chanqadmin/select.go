@@ -132,6 +132,16 @@ func fingerprintOf(e *Entry) string {
 	return e.Fingerprint
 }
 
+// filter returns what the database compares of a list.
+func (s *Select) filter() sqlbatch.Filter {
+	f := sqlbatch.Filter{Type: s.Type, Key: s.Key, Cause: s.Cause}
+	if s.Fingerprint != "" {
+		g := s.group()
+		f.Fingerprint = &g.Fingerprint
+	}
+	return f
+}
+
 // group returns the group of a Select with a Fingerprint.
 func (s *Select) group() sqlbatch.Group {
 	fingerprint, _ := strconv.ParseUint(s.Fingerprint, 16, 64) // 0 for NoFingerprint

@@ -285,7 +285,11 @@ type Queue interface {
 	// queue Ready and Leased both return messages of either state, so that it reads at most n entries per lane. On an ordered queue slot, seq
 	// and order_key (bytes) follow. Live messages are sorted by seq, whatever their slot; Place.At is the seq, and a place with an Upto bounds
 	// them.
-	Browse(s State, n int, after *Place) Statement
+	//
+	// Of live messages of an ordered queue it returns only those that f looks for. Of others it reads f.Among messages, and may leave out those
+	// that f does not look for, and those that are not leased if s is Leased. It does not leave out the last one of them: its place is where
+	// the next Browse begins.
+	Browse(s State, n int, after *Place, f Filter) Statement
 	// Peek is Browse with headers and bodies, of dead or done messages.
 	Peek(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.

@@ -265,6 +265,14 @@ type Place struct {
 	Upto     int64
 }
 
+// Filter is what a Browse looks for: see there. The zero value looks for all messages of the state.
+type Filter struct {
+	Among       int    // how many messages it may read to find them; 0: as many as it returns
+	Type, Key   string // "": any
+	Cause       Cause  // 0: any
+	Fingerprint *int64 // as in Group; nil: any
+}
+
 // Consumer is a consumer as the database stores it. It shows operators the holder of leases.
 type Consumer struct {
 	ID      [16]byte

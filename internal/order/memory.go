@@ -46,6 +46,9 @@ func (y *memory) set(m *Message, to state) {
 // blocked returns how many keys have no deliverable message.
 func (y *memory) blocked() int { return y.keys - y.counts[ready] }
 
+// coming returns how many messages are deliverable, or will be after a statement.
+func (y *memory) coming() int { return y.counts[toFetch] + y.counts[toMark] + y.counts[ready] }
+
 // keeps returns how many messages a key keeps in addition to the first.
 func (y *memory) keeps() int {
 	return max(y.cfg.Unread, min(y.cfg.MostUnread, y.cfg.Unread*y.cfg.Blocked/max(1, y.keys)))

@@ -363,7 +363,7 @@ func (s *sim) consume(c *simConsumer) {
 			break
 		}
 		s.narrow(c)
-		if t := c.seq.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, s.now); t != nil {
+		if t := c.seq.Plan(Budget{Room: 1 + s.pick(10), Items: 10, Fetch: 10, Poll: true}, s.now); t != nil {
 			c.task = s.begin(c, t)
 		}
 	case 5:

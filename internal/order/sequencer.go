@@ -167,9 +167,10 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	case !walked:
 		t.walk.failed(t, now)
 	default:
+		coming := s.mem.coming()
 		s.queues.insertAll(t, a, now)
 		if t.Kind == Read {
-			t.walk.took(t, a, ready, now)
+			t.walk.took(t, a, s.mem.coming()-coming, ready, now)
 		}
 	}
 	s.queues.move(now)

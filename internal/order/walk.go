@@ -15,6 +15,7 @@ type walk struct {
 	more   bool // the last answer was cut, or there was none yet
 	behind int  // rows above safe and up to the cursor, in the last read
 	turn   int  // of the last read
+	barren int  // rows of the last read, if it was cut and brought no deliverable message: the next one asks for more
 
 	blocked bool          // the last read waited for a lock: the walk is not merged until a read succeeds
 	pauses  uint8         // after reads without an answer, in a row
@@ -100,8 +101,9 @@ func (w *walk) failed(t *Task, now time.Duration) {
 	}
 }
 
-// took applies the answer to a read. Its rows are in memory, by number. ready is the watermark of the samples.
-func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
+// took applies the answer to a read. Its rows are in memory, by number, and brought of them are deliverable. ready is the watermark of the
+// samples.
+func (w *walk) took(t *Task, a *Answer, brought int, ready int64, now time.Duration) {
 	w.blocked, w.pauses = false, 0
 	end := min(t.Upto, a.Upto)
 	if t.bounded && a.Drawn >= 0 && t.Upto >= a.Drawn {
@@ -120,7 +122,10 @@ func (w *walk) took(t *Task, a *Answer, ready int64, now time.Duration) {
 	}
 	cut := ahead >= t.Rows
 	if t.Rows > 0 {
-		w.more = cut || end < None
+		w.more, w.barren = cut || end < None, 0
+	}
+	if cut && brought == 0 {
+		w.barren = t.Rows
 	}
 	switch {
 	case cut:

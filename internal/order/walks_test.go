@@ -240,3 +240,32 @@ func TestALockedRowOfAReadClosesItsKeyUntilItIsFetched(t *testing.T) {
 		}
 	}
 }
+
+func TestReadsThatBringNoDeliverableMessageAskForMore(t *testing.T) {
+	o := newOne(t, 0)
+	seq := int64(0)
+	read := func(room int, key string) (rows int) {
+		t.Helper()
+		o.now += 100 * time.Millisecond
+		r := o.Plan(Budget{Room: room, Items: 10, Fetch: 10, Poll: true}, o.now)
+		require.Equal(t, Read, r.Kind)
+		require.Equal(t, r.Rows > room, r.Old == None, "more rows than there is room for come without contents")
+		var list []Row
+		for range r.Rows {
+			seq++
+			list = append(list, row(seq))
+			list[len(list)-1].Key = key
+		}
+		o.answer(r, seq, list...)
+		return r.Rows
+	}
+	require.Equal(t, 2, read(2, "a"))
+	require.Len(t, o.next(), 1)
+	for _, rows := range []int{2, 4, 8, 16, 32, 64, 100, 100} {
+		require.Equal(t, rows, read(2, "a"))
+	}
+	require.Equal(t, 100, read(2, "b"))
+	require.Equal(t, 2, read(2, "b"))
+	require.Equal(t, 4, read(2, "b"))
+	require.Equal(t, 10, read(10, "b"))
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,8 @@ var selecting = []test{
 	{"WhatTheDatabaseRollsBackIsRepeated", rolledBack},
 	{"EachStatementOfAnOperatorHasItsOwnTime", boundedStatements},
 	{"AListOfAFewAmongManyEndsAfterALook", boundedLists},
+	{"AListOfOneMessageReadsAsManyAsALongerOne", shortLists},
+	{"AChangePerSecondFindsItsMessagesAsFastAsAnother", rareChanges},
 	{"APauseKeepsWhoPausedAndWhy", pausedBy},
 }
 
@@ -262,7 +265,7 @@ func trialRuns(w *world) {
 }
 
 func trialRunOfSlots(w *world) {
-	const n = 4000 // more than one list reads
+	const n = 4000 // more than one list returns
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 64}})
 	ms, _ := manyKeys(n/10, 10)
 	testdb.Send(w, q, ms...)
@@ -384,7 +387,7 @@ func rolledBack(w *world) {
 		meant sqlbatch.Statement
 		do    func() error
 	}{
-		"list": {st.Browse(sqlbatch.Dead, 1, nil), func() error {
+		"list": {st.Browse(sqlbatch.Dead, 1, nil, sqlbatch.Filter{}), func() error {
 			_, err := admin.List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{})
 			return err
 		}},
@@ -497,6 +500,69 @@ func boundedLists(w *world) {
 		require.Equal(w, bodies, page.Entries[0].Body != nil)
 		require.Empty(w, page.Next)
 	}
+}
+
+// shortLists looks for one message that is behind all others.
+func shortLists(w *world) {
+	const others = 1500
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue("of_"+kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}})
+		ms := testdb.Texts(make([]string, others+1)...)
+		for i := range ms {
+			if ms[i].Type = "common"; kind == chanq.KindOrdered {
+				ms[i].Key = "common"
+			}
+		}
+		last := &ms[others]
+		s := chanqadmin.Select{State: chanqadmin.StateReady, Type: "rare"}
+		if last.Type = "rare"; kind == chanq.KindOrdered {
+			last.Key, s.Key, s.Type = "rare", "rare", ""
+		}
+		ids := testdb.Send(w, q, ms...)
+		for _, limit := range []int{1, 2, 100} {
+			page, err := testdb.Admin(q).List(w.Soon(), s, chanqadmin.List{Limit: limit})
+			require.NoError(w, err)
+			require.Len(w, page.Entries, 1, "%v, limit %d", kind, limit)
+			require.Equal(w, ids[others], page.Entries[0].ID)
+		}
+		s.Type = "common"
+		s.Key = strings.Replace(s.Key, "rare", "common", 1)
+		var found []chanq.ID
+		for l := (chanqadmin.List{Limit: 999}); len(found) <= others; {
+			page, err := testdb.Admin(q).List(w.Soon(), s, l)
+			require.NoError(w, err)
+			for _, e := range page.Entries {
+				found = append(found, e.ID)
+			}
+			if l.After = page.Next; page.Next == "" {
+				break
+			}
+		}
+		require.Equal(w, ids[:others], found, kind)
+	}
+}
+
+// rareChanges purges the last of many dead messages by its type.
+func rareChanges(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	const others = 30
+	ms := testdb.Texts(make([]string, others+1)...)
+	ms[others].Type = "rare"
+	for i := range ms {
+		kill(w, q, ms[i])
+		pass(time.Millisecond) // they die in this order
+	}
+	walk, walks := w.Statements("work").Walk(nil, 1, sqlbatch.Window{}), 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, walk) {
+			walks++
+		}
+		return faultdb.Fault{}
+	})
+	done, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.Select{State: chanqadmin.StateDead, Type: "rare"}, chanqadmin.Change{PerSecond: 1})
+	require.NoError(w, err)
+	require.Equal(w, 1, done.Messages)
+	require.LessOrEqual(w, walks, 2)
 }
 
 func pausedBy(w *world) {

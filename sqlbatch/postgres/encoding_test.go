@@ -53,7 +53,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				require.Len(t, q.settled(db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Error: text}})), 1)
 				require.Equal(t, text, q.get(1)["last_error"])
 				require.Equal(t, text, reader.get(1)["last_error"])
-				require.Equal(t, reader.rows(plain, q.Browse(sqlbatch.Ready, 10, nil)), q.rows(db, q.Browse(sqlbatch.Ready, 10, nil)))
+				require.Equal(t, reader.rows(plain, q.Browse(sqlbatch.Ready, 10, nil, sqlbatch.Filter{})), q.rows(db, q.Browse(sqlbatch.Ready, 10, nil, sqlbatch.Filter{})))
 				require.Equal(t, []byte{1}, q.claim(db, 10))
 				require.Len(t, q.settled(db, q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: q.item(1), Error: "€"}})), 1)
 				require.Equal(t, "€", reader.get(1)["last_error"])

@@ -111,9 +111,9 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 	catchUp.Cursor, catchUp.Upto, catchUp.Rows, catchUp.Old, catchUp.Keys = 1<<50, 1<<50, 0, math.MaxInt64, nil
 	fewRows.Slots, fewRows.Rows = own[:1], 1
 	uses := map[string]use{
-		"read":                 {q.Read(read), 0, 2},
-		"read few":             {q.Read(fewRows), 0, 2},
-		"catch up":             {q.Read(catchUp), 0, 2},
+		"read":                 {q.Read(read), 0, 3},
+		"read few":             {q.Read(fewRows), 0, 3},
+		"catch up":             {q.Read(catchUp), 0, 3},
 		"refill":               {q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
 		"fetch":                {q.Fetch(consumer, own, ids), 1, 0},
 		"look ordered":         {q.LookOrdered(consumer, own, ids), 1, 0},
@@ -127,9 +127,9 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 		"archive":              {q.Archive(items), 1, 0},
 		"reach":                {q.Reach(0, 1000), 0, 1},
 		"view":                 {sqlbatch.Statement{Text: `SELECT state, id, body FROM chanq_orders__messages WHERE state <> 'ready'`}, 0, 1},
-		"browse ready":         {q.Browse(sqlbatch.Ready, 1000, nil), 1, 1},
-		"browse scheduled":     {q.Browse(sqlbatch.Scheduled, 1000, nil), 1, 1},
-		"browse leased":        {q.Browse(sqlbatch.Leased, 1000, nil), 1, 1},
+		"browse ready":         {q.Browse(sqlbatch.Ready, 1000, nil, sqlbatch.Filter{}), 1, 1},
+		"browse scheduled":     {q.Browse(sqlbatch.Scheduled, 1000, nil, sqlbatch.Filter{}), 1, 1},
+		"browse leased":        {q.Browse(sqlbatch.Leased, 1000, nil, sqlbatch.Filter{}), 1, 1},
 		"purge ready":          {q.Purge(sqlbatch.Ready, 1000, sqlbatch.Window{}), 1, 1},
 		"purge scheduled":      {q.Purge(sqlbatch.Scheduled, 1000, sqlbatch.Window{}), 1, 1},
 		"purge leased":         {q.Purge(sqlbatch.Leased, 1000, sqlbatch.Window{}), 1, 1},

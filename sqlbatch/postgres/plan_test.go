@@ -45,6 +45,8 @@ func (q *serverQueue) plan(conn *sql.Conn, st sqlbatch.Statement, mode string) s
 			values = append(values, "'"+v+"'")
 		case []byte:
 			values = append(values, `'\x`+hex.EncodeToString(v)+"'")
+		case nil:
+			values = append(values, "NULL")
 		default:
 			values = append(values, fmt.Sprint(v))
 		}
@@ -112,9 +114,9 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 		"get":              {q.Get(ids[0]), 0, 1},
 		"stats":            {q.Stats(10000), 3, 0},
 		"empty":            {q.Empty(), 0, 1},
-		"browse ready":     {q.Browse(sqlbatch.Ready, n, nil), 4, 1},
-		"browse scheduled": {q.Browse(sqlbatch.Scheduled, n, nil), 4, 1},
-		"browse leased":    {q.Browse(sqlbatch.Leased, n, nil), 4, 1},
+		"browse ready":     {q.Browse(sqlbatch.Ready, n, nil, sqlbatch.Filter{}), 4, 1},
+		"browse scheduled": {q.Browse(sqlbatch.Scheduled, n, nil, sqlbatch.Filter{}), 4, 1},
+		"browse leased":    {q.Browse(sqlbatch.Leased, n, nil, sqlbatch.Filter{}), 4, 1},
 		"purge ready":      {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 1, 1},
 		"purge scheduled":  {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 1, 1},
 		"purge leased":     {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 1, 1},
@@ -209,9 +211,9 @@ func TestPrioritiesAreReadInTheirOrder(t *testing.T) {
 	lane := regexp.MustCompile(`using ix_chanq_orders__due on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
 	for name, st := range map[string]sqlbatch.Statement{
 		"claim":            q.Claim(claimOf(100)),
-		"browse ready":     q.Browse(sqlbatch.Ready, 100, nil),
-		"browse leased":    q.Browse(sqlbatch.Leased, 100, nil),
-		"browse scheduled": q.Browse(sqlbatch.Scheduled, 100, nil),
+		"browse ready":     q.Browse(sqlbatch.Ready, 100, nil, sqlbatch.Filter{}),
+		"browse leased":    q.Browse(sqlbatch.Leased, 100, nil, sqlbatch.Filter{}),
+		"browse scheduled": q.Browse(sqlbatch.Scheduled, 100, nil, sqlbatch.Filter{}),
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan := q.plan(conn, st, mode)
@@ -232,11 +234,11 @@ func TestAPageReadsNothingBeforeItsCursor(t *testing.T) {
 		q.exec(`DELETE FROM chanq_orders`)
 		q.many(4000, state, in)
 		q.exec(`UPDATE chanq_orders SET due_at = (SELECT min(due_at) FROM chanq_orders)`)
-		rows := q.rows(q.db, q.Browse(state, 900, nil))
+		rows := q.rows(q.db, q.Browse(state, 900, nil, sqlbatch.Filter{}))
 		last := rows[len(rows)-1]
 		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, At: last[6].(int64), ID: suite.IDOf(last[1])}
-		require.Len(t, q.rows(q.db, q.Browse(state, 10, place)), 10)
-		require.LessOrEqual(t, q.read(q.Browse(state, 10, place)), int64(40), state)
+		require.Len(t, q.rows(q.db, q.Browse(state, 10, place, sqlbatch.Filter{})), 10)
+		require.LessOrEqual(t, q.read(q.Browse(state, 10, place, sqlbatch.Filter{})), int64(40), state)
 	}
 }
 

@@ -94,8 +94,10 @@ CROSS JOIN LATERAL (
 
 const atEnd = `9223372036854775807`
 
-// readText reads two ranges of the index. The planner knows the inner limits, and the outer ones bound the answer.
+// readText reads two ranges of the index. The planner knows the inner limits, and the outer ones bound the answer. The one above the cursor
+// leaves out the rows of the keys, but not the last one of those that it may walk: it is looked for only if a row of the keys is met.
 func readText() string {
+	above := inRange("greatest(low, middle)", "high")
 	return readHead + bounds + `
 (SELECT ` + readColumns("", "0") + `
 FROM (SELECT q.* FROM (SELECT q.* FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + inRange("low", "least(middle, high)") + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q LIMIT (SELECT behind FROM b)) AS q)
@@ -103,9 +105,12 @@ UNION ALL
 (SELECT ` + readColumns("q.give", "0") + `
 FROM (
   SELECT q.* FROM (
-    SELECT q.*, (` + givenAbove + `) AS give, row_number() OVER (ORDER BY q.seq) AS place
-    FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + inRange("greatest(low, middle)", "high") + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q
-  WHERE (q.order_key IN ` + keyList + `) IS NOT TRUE OR q.place = ` + mostWalked + ` LIMIT (SELECT n FROM b)) AS q)
+    SELECT q.*, (` + givenAbove + `) AS give
+    FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + above + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q
+  WHERE (q.order_key IN ` + keyList + `) IS NOT TRUE
+    OR q.seq = (SELECT l.seq FROM (SELECT q.seq FROM {live} AS q WHERE ` + above + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS l
+      LIMIT 1 OFFSET (SELECT ` + mostWalked + ` - 1))
+  LIMIT (SELECT n FROM b)) AS q)
 UNION ALL
 ` + sampled(atEnd)
 }

@@ -328,7 +328,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	operator := r.as("operator")
 	r.runs(operator, q.Stats(10), q.Empty(), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10), q.Peek(sqlbatch.Dead, 10, nil), q.Peek(sqlbatch.Done, 10, nil))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
-		r.runs(operator, q.Browse(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
+		r.runs(operator, q.Browse(state, 10, nil, sqlbatch.Filter{}), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	r.refuses(operator, "UPDATE chanq__slots SET consumer = NULL", "SELECT nextval('chanq_orders__seq')")
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))

@@ -67,12 +67,8 @@ const (
   dedup_key, type, last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {done}`
 )
 
-// Browse reads at most ?1 live entries of each priority, and the rows of the first ?1 of all.
+// Browse reads at most ?1 live entries of each priority, and the rows of the first ?1 of all: see browseText.
 const (
-	peekLive = `SELECT ` + liveColumns + ` WHERE rowid IN (SELECT rowid FROM (
-{lanes}
-  ) ORDER BY priority DESC, due_at, id LIMIT ?1 + 0)
-ORDER BY priority DESC, due_at, id`
 	// ?2, ?3 and ?4 are the lane, the time and the id of a Place: all rows of the lanes behind its own, and none of the
 	// lanes before.
 	from   = `CASE WHEN {number} = ?2 THEN ?3 WHEN {number} > ?2 THEN -1 ELSE 9223372036854775807 END`

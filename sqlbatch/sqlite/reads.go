@@ -90,11 +90,11 @@ func rangeOf(from, upto, limit string) string {
 }
 
 // rangeAbove is the range above the cursor without the rows of the keys, of the first rows that it walks. The last of these is in it: the
-// read ends there.
+// read ends there. It is looked for only if a row of the keys is met.
 func rangeAbove() string {
-	return `SELECT f.seq FROM (SELECT q.seq, q.order_key, row_number() OVER (ORDER BY q.seq) AS place FROM {live} AS q
-  WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS f
-  WHERE (f.order_key IN ` + keyList + `) IS NOT 1 OR f.place = ` + mostWalked + ` LIMIT ?7 + 0`
+	const above = ` FROM {live} AS q WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND ` + inMask + ` ORDER BY q.seq`
+	return `SELECT e.seq FROM (SELECT q.seq, q.order_key` + above + ` LIMIT ` + mostWalked + `) AS e
+  WHERE (e.order_key IN ` + keyList + `) IS NOT 1 OR e.seq = (SELECT q.seq` + above + ` LIMIT 1 OFFSET ` + mostWalked + ` - 1) LIMIT ?7 + 0`
 }
 
 var mostWalked = strconv.Itoa(sqlbatch.MostWalked)

@@ -45,16 +45,19 @@ func browseTexts(ordered bool) map[sqlbatch.State]string {
 	return texts
 }
 
-func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
-	return q.page(q.browse[s], s, n, after)
+func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place, f sqlbatch.Filter) sqlbatch.Statement {
+	if s.Live() && q.ordered {
+		_, at, _ := build.Peek(s, after, noEnd)
+		return q.orderedCall(q.browse[s], "@n bigint, @after bigint, @upto bigint, @type varbinary(max), @order_key varbinary(max)",
+			sql.Named("n", int64(n)), sql.Named("after", at), sql.Named("upto", build.UptoOf(after)),
+			sql.Named("type", []byte(f.Type)), sql.Named("order_key", []byte(f.Key)))
+	}
+	return q.page(q.browse[s], s, max(n, f.Among), after)
 }
 
 // page builds a statement with the parameters of Peek.
 func (q *queue) page(text string, s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	lane, at, id := build.Peek(s, after, noEnd)
-	if s.Live() && q.ordered {
-		return call(text, "@n bigint, @after bigint, @upto bigint", sql.Named("n", int64(n)), sql.Named("after", at), sql.Named("upto", build.UptoOf(after)))
-	}
 	days, ms := span(min(at, noEnd))
 	declaration, args := "@n bigint, @after_days int, @after_ms int, @id binary(16)", []any{
 		sql.Named("n", int64(n)), sql.Named("after_days", days), sql.Named("after_ms", ms), sql.Named("id", id[:]),

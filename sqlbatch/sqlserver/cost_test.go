@@ -243,12 +243,12 @@ func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	for ; len(rows) > 0; rows = rows[500:] {
 		q.exec(q.Enqueue(rows[:500]))
 	}
-	all := q.rows(q.Browse(sqlbatch.Ready, 3000, nil))
+	all := q.rows(q.Browse(sqlbatch.Ready, 3000, nil, sqlbatch.Filter{}))
 	for _, at := range []int{250, 499, 2400} {
 		last := all[at]
 		place := &sqlbatch.Place{At: last[6].(int64), ID: suite.IDOf(last[1])}
 		q.Engine().ResetPlans()
-		require.Equal(t, all[at+1:at+1+n], q.rows(q.Browse(sqlbatch.Ready, n, place)))
+		require.Equal(t, all[at+1:at+1+n], q.rows(q.Browse(sqlbatch.Ready, n, place, sqlbatch.Filter{})))
 		require.LessOrEqual(t, cost(q, "AS holder").KeysRead, int64(5*n), at)
 	}
 }

@@ -63,6 +63,7 @@ func peekSeqText(condition string) string {
 	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT TOP (@n) ` + stateColumn + peekColumns + `FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
 WHERE q.seq > @after AND q.seq <= @upto AND ` + of("q.", condition) + `
+      AND (DATALENGTH(@type) = 0 OR q.type = @type) AND (DATALENGTH(@order_key) = 0 OR q.order_key = @order_key)
 ORDER BY q.seq
 ` + fromListOptions + `;
 `

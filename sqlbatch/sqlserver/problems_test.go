@@ -54,7 +54,7 @@ func TestALockedConsumerRowDelaysNoOtherConsumer(t *testing.T) {
 		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq__consumers SET host = 'x'")
 		require.NoError(t, err)
 		q.exec(q.Join(sqlbatch.Consumer{ID: [16]byte{2}, Name: "free", For: time.Minute}))
-		require.Nil(t, q.rows(q.Browse(sqlbatch.Ready, 1, nil))[0][11], "the query for its name does not wait")
+		require.Nil(t, q.rows(q.Browse(sqlbatch.Ready, 1, nil, sqlbatch.Filter{}))[0][11], "the query for its name does not wait")
 		outcome := make(chan error, 1)
 		go func() {
 			_, err := suite.Rows(ctx, q.DB(), q.Join(held))

@@ -271,7 +271,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	operator := member(t, ctx, s, "chanq_operator")
 	runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10), q.Peek(sqlbatch.Dead, 10, nil), q.Peek(sqlbatch.Done, 10, nil))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
-		runs(operator, q.Browse(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
+		runs(operator, q.Browse(state, 10, nil, sqlbatch.Filter{}), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	refuses(operator, "UPDATE dbo.chanq__slots SET consumer = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
 }

@@ -127,6 +127,14 @@ func Upto(seq int64) int64 {
 	return seq
 }
 
+// Fingerprint returns the fingerprint of a filter, or nil.
+func Fingerprint(f sqlbatch.Filter) any {
+	if f.Fingerprint == nil {
+		return nil
+	}
+	return *f.Fingerprint
+}
+
 // UptoOf returns the bound of a Place.
 func UptoOf(p *sqlbatch.Place) int64 {
 	if p == nil {

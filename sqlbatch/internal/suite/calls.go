@@ -88,7 +88,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		if !s.Live() {
 			calls["peek-"+string(s)] = q.Peek(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
 		}
-		calls["browse-"+string(s)] = q.Browse(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
+		calls["browse-"+string(s)] = q.Browse(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id}, sqlbatch.Filter{Among: n + 1, Type: value, Key: value, Cause: 1})
 		calls["purge-"+string(s)] = q.Purge(s, n, sqlbatch.Window{Before: int64(n)})
 	}
 	return calls

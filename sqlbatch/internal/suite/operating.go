@@ -14,6 +14,7 @@ var operating = []test{
 	{"ListsShowTheOrderOfClaims", listOrder},
 	{"ListsPageThroughEachState", pages},
 	{"ABrowseLooksAtNoLease", browses},
+	{"ABrowseReturnsWhatItLooksForAndTheLastThatItRead", looksFor},
 	{"CountsStopAtTheLimit", counts},
 	{"AQueueIsEmptyWithoutALiveMessage", empties},
 	{"ACountEndsAtTheLimitWhateverTheOtherStatesHold", countsBeside},
@@ -83,7 +84,7 @@ func pages(w *world) {
 func (w *world) browsesAll(state sqlbatch.State, all [][]any) {
 	w.Helper()
 	var seen [][]any
-	for page := w.run(w.Browse(state, 7, nil)); len(page) > 0; page = w.run(w.Browse(state, 7, w.place(page[len(page)-1]))) {
+	for page := w.run(w.Browse(state, 7, nil, sqlbatch.Filter{})); len(page) > 0; page = w.run(w.Browse(state, 7, w.place(page[len(page)-1]), sqlbatch.Filter{})) {
 		seen = append(seen, page...)
 	}
 	require.Equal(w, outlines(all), seen, state)
@@ -106,9 +107,67 @@ func browses(w *world) {
 	require.Len(w, w.claim(2), 2)
 	want := outlines(append(w.shown(sqlbatch.Leased, 10, nil), w.shown(sqlbatch.Ready, 10, nil)...))
 	require.Len(w, want, 3)
-	require.Equal(w, want, w.run(w.Browse(sqlbatch.Ready, 10, nil)))
-	require.Equal(w, want, w.run(w.Browse(sqlbatch.Leased, 10, nil)))
-	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Scheduled, 10, nil)), 1))
+	require.Equal(w, want, w.run(w.Browse(sqlbatch.Ready, 10, nil, sqlbatch.Filter{})))
+	leased := w.run(w.Browse(sqlbatch.Leased, 10, nil, sqlbatch.Filter{}))
+	require.Contains(w, [][][]any{want, want[:2]}, leased)
+	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Scheduled, 10, nil, sqlbatch.Filter{})), 1))
+}
+
+// looksFor tests that a browse leaves out no message that its filter looks for, and not the last one that it has read.
+func looksFor(w *world) {
+	for _, state := range States {
+		w.exec("DELETE FROM chanq_orders")
+		ns := []byte{1, 2, 3, 4, 5, 6, 7}
+		for _, n := range ns {
+			row := sqlbatch.Row{ID: ID(n), Type: []string{"even", "odd"}[n%2]}
+			if state == sqlbatch.Scheduled {
+				row.Delay = time.Hour
+			}
+			w.send(row)
+		}
+		if state != sqlbatch.Ready && state != sqlbatch.Scheduled {
+			require.Len(w, w.claim(100), len(ns))
+		}
+		switch state {
+		case sqlbatch.Dead:
+			var deadLetters []sqlbatch.DeadLetterItem
+			for i, item := range w.items(ns...) {
+				deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item, Cause: sqlbatch.CauseExhausted + sqlbatch.Cause(i%2), Fingerprint: int64(i % 3)})
+			}
+			require.Len(w, w.run(w.DeadLetter(deadLetters)), len(ns))
+		case sqlbatch.Done:
+			require.Len(w, w.run(w.Archive(w.items(ns...))), len(ns))
+		}
+		all := w.run(w.Browse(state, 100, nil, sqlbatch.Filter{}))
+		require.Len(w, all, len(ns), state)
+		one := int64(1)
+		filters := map[*sqlbatch.Filter]func(Entry) bool{
+			{Among: 5, Type: "even"}: func(e Entry) bool { return e["type"] == "even" },
+			{Among: 5, Type: "none"}: func(Entry) bool { return false },
+		}
+		if state == sqlbatch.Dead {
+			filters[&sqlbatch.Filter{Among: 5, Cause: sqlbatch.CauseExhausted}] = func(e Entry) bool { return e["cause"] == int64(sqlbatch.CauseExhausted) }
+			filters[&sqlbatch.Filter{Among: 5, Fingerprint: &one}] = func(e Entry) bool { return e["fingerprint"] == one }
+			filters[&sqlbatch.Filter{Among: 5, Fingerprint: new(int64)}] = func(e Entry) bool { return e["fingerprint"] == nil }
+		}
+		for f, is := range filters {
+			likes := func(rows [][]any) (ids []any) {
+				for _, row := range rows {
+					if is(EntryOf(w, row)) {
+						ids = append(ids, row[1])
+					}
+				}
+				return ids
+			}
+			want := likes(all[:5])
+			page := w.run(w.Browse(state, 5, nil, *f))
+			require.Equal(w, want, likes(page), "%s, %+v", state, f)
+			require.Equal(w, all[4], page[len(page)-1], "%s, %+v", state, f)
+			if len(want) > 0 {
+				require.Equal(w, want[0], likes(w.run(w.Browse(state, 1, nil, *f)))[0], "%s, %+v", state, f)
+			}
+		}
+	}
 }
 
 func (w *world) place(row []any) *sqlbatch.Place {

@@ -100,6 +100,8 @@ func peeksBySeq(w *world) {
 	require.Equal(w, list(2, "c"), third.of("slot", "order_key"))
 	place := &sqlbatch.Place{At: third["seq"].(int64)}
 	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.shown(sqlbatch.Ready, 3, place), 1))
+	require.Equal(w, outlines(rows[2:]), w.run(w.Browse(sqlbatch.Ready, 10, nil, sqlbatch.Filter{Key: "c"})))
+	require.Empty(w, w.run(w.Browse(sqlbatch.Ready, 10, nil, sqlbatch.Filter{Key: "c", Type: "none"})))
 
 	w.extend(1, 3, 4)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Hour}, {Item: w.items(5)[0]}})), 2)
@@ -107,11 +109,11 @@ func peeksBySeq(w *world) {
 	require.Equal(w, []byte{2}, w.inState(sqlbatch.Scheduled, 10))
 	require.Equal(w, []byte{5}, w.inState(sqlbatch.Ready, 10))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased} {
-		require.Equal(w, outlines(w.shown(state, 10, nil)), w.run(w.Browse(state, 10, nil)), state)
+		require.Equal(w, outlines(w.shown(state, 10, nil)), w.run(w.Browse(state, 10, nil, sqlbatch.Filter{})), state)
 	}
-	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place)), 1))
+	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place, sqlbatch.Filter{})), 1))
 	place.At, place.Upto = 0, place.At
-	require.Equal(w, []any{id4(1), id4(3)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place)), 1))
+	require.Equal(w, []any{id4(1), id4(3)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place, sqlbatch.Filter{})), 1))
 }
 
 func id4(n byte) any { id := ID(n); return string(id[:]) }

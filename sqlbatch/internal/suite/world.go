@@ -148,7 +148,7 @@ func (w *world) shown(s sqlbatch.State, n int, after *sqlbatch.Place) (rows [][]
 	if !s.Live() {
 		return w.run(w.Peek(s, n, after))
 	}
-	for _, row := range w.run(w.Browse(s, 1000, after)) {
+	for _, row := range w.run(w.Browse(s, 1000, after, sqlbatch.Filter{})) {
 		if row[0] == string(s) && len(rows) < n {
 			found := w.run(w.Get([16]byte([]byte(row[1].(string))))) // a dead or done message may have the same ID
 			rows = append(rows, slices.DeleteFunc(found, func(row []any) bool { return row[0] != string(s) })...)

@@ -1,3 +1,5 @@
+SELECT state, id, priority, fence, attempts, enqueued_at, due_at, lease_until, ended_at, expires_at, leased_by, holder, dedup_key, type, last_error, cause, fingerprint, headers, body
+FROM (SELECT b.*, row_number() OVER () AS place FROM (
 WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
 ),
@@ -28,4 +30,8 @@ SELECT CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at
   convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, q.type, convert_to(q.last_error, getdatabaseencoding()) AS last_error, NULL::smallint AS cause, NULL::bigint AS fingerprint, NULL::bytea AS headers, octet_length(q.body)::bigint AS body
 FROM chosen AS c
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[c.id])
-ORDER BY q.priority DESC, q.due_at, q.id;
+ORDER BY q.priority DESC, q.due_at, q.id
+) AS b) AS b
+WHERE b.place = $1::integer OR ($5::bytea IN (''::bytea, convert_to(b.type, getdatabaseencoding()))) IS TRUE AND ($6::integer IN (0, b.cause)) IS TRUE
+  AND coalesce(coalesce(b.fingerprint, 0) = $7::bigint, true)
+ORDER BY b.place LIMIT $8::integer;

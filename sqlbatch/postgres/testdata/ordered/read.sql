@@ -29,9 +29,12 @@ UNION ALL
   ((q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid))::integer AS given, 0 AS locked
 FROM (
   SELECT q.* FROM (
-    SELECT q.*, (q.seq > $9::bigint AND octet_length(q.body) <= $11::integer) AS give, row_number() OVER (ORDER BY q.seq) AS place
+    SELECT q.*, (q.seq > $9::bigint AND octet_length(q.body) <= $11::integer) AS give
     FROM "public"."chanq_orders" AS q WHERE (SELECT walked FROM t) AND (q.seq, q.slot) > ((SELECT greatest(low, middle) FROM b), 32767::smallint) AND q.seq <= (SELECT high FROM b) AND get_bit($4::bytea, q.slot) <> 0 ORDER BY q.seq LIMIT 20000) AS q
-  WHERE (q.order_key IN (SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k))) IS NOT TRUE OR q.place = 20000 LIMIT (SELECT n FROM b)) AS q)
+  WHERE (q.order_key IN (SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k))) IS NOT TRUE
+    OR q.seq = (SELECT l.seq FROM (SELECT q.seq FROM "public"."chanq_orders" AS q WHERE (q.seq, q.slot) > ((SELECT greatest(low, middle) FROM b), 32767::smallint) AND q.seq <= (SELECT high FROM b) AND get_bit($4::bytea, q.slot) <> 0 ORDER BY q.seq LIMIT 20000) AS l
+      LIMIT 1 OFFSET (SELECT 20000 - 1))
+  LIMIT (SELECT n FROM b)) AS q)
 UNION ALL
 SELECT NULL, t.walked::integer, n.drawn, 0, 0, 0, coalesce(t.redriven, 0), 9223372036854775807, NULL, NULL, NULL, NULL, convert_to(coalesce(l.senders, ''), 'UTF8'), 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
 FROM t

@@ -16,9 +16,8 @@ SELECT q.id, q.priority, q.fence, min(q.attempts + (q.leased_by IS NOT ?1), 2000
   q.slot, q.seq, q.order_key, max(q.due_at - t.now, iif(q.leased_by IS ?1, 0, q.lease_until - t.now), 0) AS wait, iif(q.expires_at IS NULL, 0, max(q.expires_at - t.now, 1)) AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = ?1 THEN 1 ELSE 2 END AS holder, CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "main"."chanq__queues" WHERE name = 'orders') AND EXISTS (SELECT 1 FROM "main"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key) THEN 1 ELSE 0 END AS held,
   min(q.crashes + (q.leased_by IS NOT NULL AND q.leased_by <> ?1 AND q.alone > 0), 32767) AS crashes, ((q.seq > ?8 AND CASE WHEN q.body >= x'' THEN length(q.body) ELSE length(CAST(q.body AS BLOB)) END <= ?10) AND (min(q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?1), 32767) < 2 OR q.leased_by IS ?1)) AS given, 0 AS locked
-FROM t CROSS JOIN (SELECT f.seq FROM (SELECT q.seq, q.order_key, row_number() OVER (ORDER BY q.seq) AS place FROM "main"."chanq_orders" AS q
-  WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND substr(?4, q.slot + 1, 1) = '1' ORDER BY q.seq LIMIT 20000) AS f
-  WHERE (f.order_key IN (SELECT k.value FROM json_each(?9) AS k)) IS NOT 1 OR f.place = 20000 LIMIT ?7 + 0) AS w CROSS JOIN "main"."chanq_orders" AS q ON q.seq = w.seq
+FROM t CROSS JOIN (SELECT e.seq FROM (SELECT q.seq, q.order_key FROM "main"."chanq_orders" AS q WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND substr(?4, q.slot + 1, 1) = '1' ORDER BY q.seq LIMIT 20000) AS e
+  WHERE (e.order_key IN (SELECT k.value FROM json_each(?9) AS k)) IS NOT 1 OR e.seq = (SELECT q.seq FROM "main"."chanq_orders" AS q WHERE q.seq > max(?5, ?6) AND q.seq <= ?11 AND substr(?4, q.slot + 1, 1) = '1' ORDER BY q.seq LIMIT 1 OFFSET 20000 - 1) LIMIT ?7 + 0) AS w CROSS JOIN "main"."chanq_orders" AS q ON q.seq = w.seq
 WHERE t.walked
 UNION ALL
 SELECT NULL, t.walked, coalesce((SELECT z.seq FROM "main"."sqlite_sequence" AS z WHERE z.name = 'chanq_orders'), 0), 0, 0, 0, (SELECT redriven FROM "main"."chanq__queues" WHERE name = 'orders'), 9223372036854775807, NULL, NULL, NULL, NULL, x'', 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0 FROM t;

@@ -1,4 +1,4 @@
--- @n bigint, @after bigint, @upto bigint
+-- @n bigint, @after bigint, @upto bigint, @type varbinary(max), @order_key varbinary(max)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -16,5 +16,6 @@ SELECT TOP (@n) CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @n
        q.dedup_key, q.type, q.last_error, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body, q.slot, q.seq, q.order_key
 FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK)
 WHERE q.seq > @after AND q.seq <= @upto AND q.due_at <= @now AND q.lease_until > @now
+      AND (DATALENGTH(@type) = 0 OR q.type = @type) AND (DATALENGTH(@order_key) = 0 OR q.order_key = @order_key)
 ORDER BY q.seq
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
