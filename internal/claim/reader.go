@@ -49,15 +49,10 @@ type Did struct {
 func (r *Reader) Step(b order.Budget) (Did, error) {
 	s := r.slots
 	if term, _, lasts := s.membership.Current(); !lasts || term != s.term {
-		former := s.term.ID
-		var lost []sqlbatch.OwnedSlot
-		s.reassign(func(now time.Duration) {
-			lost = s.reb.Lost(term.ID, now)
+		s.reassign(func(now time.Duration) { // all slots are lost
+			s.reb.Lost(term.ID, now)
 			s.term = term
 		})
-		if len(lost) > 0 {
-			return Did{Statement: true}, r.table.Give(former, lost)
-		}
 		if !lasts {
 			return Did{}, nil
 		}

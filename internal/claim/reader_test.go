@@ -346,9 +346,9 @@ func TestNothingIsDeliveredBehindALostMembership(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		ids, _ := f.deliver()
 		require.Empty(t, ids)
-		before := slices.Clone(f.calls)
+		before := len(f.calls)
 		f.run(5)
-		require.Equal(t, append(before, "give"), f.calls, "no statement is sent, except that it returns its slots")
+		require.Len(t, f.calls, before, "no statement is sent")
 		require.NotEmpty(t, f.owned.Recalled(), "undelivered messages are recalled")
 		f.owners = map[int]int64{}
 		f.join(time.Hour)

@@ -111,18 +111,12 @@ func NewRebalancer(slots int, self [16]byte, messages Messages) *Rebalancer {
 	return r
 }
 
-// Lost forgets all slots: the membership has ended. The consumer joins again as self. The lost slots are to be
-// returned: while another transaction locks the row of the former membership, no consumer could take them from it.
-func (r *Rebalancer) Lost(self [16]byte, now time.Duration) (lost []sqlbatch.OwnedSlot) {
-	lost = append(r.notes.list(owned), r.notes.list(leaving)...)
-	for i := range lost {
-		lost[i].Doubt = true
-	}
+// Lost forgets all slots: the membership has ended. The consumer joins again as self.
+func (r *Rebalancer) Lost(self [16]byte, now time.Duration) {
 	for i := range r.notes {
 		r.lose(i, now)
 	}
 	r.self, r.consumers, r.next = self, 0, 0
-	return lost
 }
 
 // Doubt drops all owned slots, to be taken again under new fences: the database has forgotten numbers.
