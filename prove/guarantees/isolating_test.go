@@ -168,7 +168,7 @@ func failingInput(w *world) {
 		bad := testdb.Send(w, other, testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)[0]
 		st, fails := w.Statements("input"), w.failing(class)
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if names(op, bad) && (testdb.Runs(op, st.InOwnTx().Ack(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Ack(nil))) {
+			if names(op, bad) && (testdb.Runs(op, st.InOwnTx().Ack(nil)) || testdb.Runs(op, st.InOwnTx().SkipLocked().Ack(nil))) {
 				return fails
 			}
 			return faultdb.Fault{}

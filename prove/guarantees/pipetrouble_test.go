@@ -90,7 +90,7 @@ func hungOfThreeKinds(w *world) {
 			kind = "claim"
 		case testdb.Runs(op, st.Trim(sqlbatch.Done, time.Second, 1, 0)):
 			kind = "trim"
-		case testdb.Runs(op, st.InOwnTx().Archive(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Archive(nil)): // no other settle occurs here
+		case testdb.Runs(op, st.InOwnTx().Archive(nil)) || testdb.Runs(op, st.InOwnTx().SkipLocked().Archive(nil)): // no other settle occurs here
 			kind = "pipe"
 		default:
 			return faultdb.Fault{}

@@ -63,9 +63,16 @@ func TestNothingThatWasReportedStoredIsMissingOnThePromotedStandby(t *testing.T)
 	results := begin(t.Context(), kept)
 	until(t, admin, `SELECT count(*) > 0 FROM chanq_closes_plain`)
 	require.NoError(t, standby.Resume())
+	reported := kept[:0]
 	for i, err := range results() {
+		var failed *chanq.OpError
+		if errors.As(err, &failed) && failed.Unknown { // it claims nothing
+			continue
+		}
 		require.NoError(t, err, kept[i].body)
+		reported = append(reported, kept[i])
 	}
+	require.Greater(t, len(reported), len(results())/2)
 
 	require.NoError(t, standby.Crash())
 	until(t, admin, `SELECT count(*) = 0 FROM pg_stat_replication`)
@@ -87,7 +94,7 @@ func TestNothingThatWasReportedStoredIsMissingOnThePromotedStandby(t *testing.T)
 	require.NoError(t, standby.Resume())
 	require.NoError(t, standby.Promote())
 	promoted := open(t, standby, nil)
-	for _, c := range kept {
+	for _, c := range reported {
 		assert.Equal(t, c.left, count(t, promoted, c), "%s: messages on the promoted standby", c.body)
 	}
 }
