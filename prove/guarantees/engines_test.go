@@ -14,7 +14,7 @@ func TestSQLiteInMemory(t *testing.T) { run(t, testdb.Memory) }
 
 func TestSQLServerEmulatorInMemory(t *testing.T) { run(t, testdb.Emulator) }
 
-func TestSQLite(t *testing.T) { run(t, testdb.SQLite) }
+func TestSQLite(t *testing.T) { run(t, testdb.SQLiteFile) }
 
 func TestPostgreSQL(t *testing.T) { run(t, testdb.Postgres) }
 

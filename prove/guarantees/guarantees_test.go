@@ -38,7 +38,7 @@ func run(t *testing.T, e testdb.Engine) {
 				if e.Name == testdb.EmulatorVersions.Name && clientSide[c.name] {
 					testdb.Soak(t)
 				}
-				if !e.Bubble && (over20s[c.name] || isVariant(c.name) || e.Name == testdb.SQLite.Name && clientSide[c.name]) {
+				if !e.Bubble && (over20s[c.name] || isVariant(c.name)) {
 					testdb.Soak(t)
 				}
 				testdb.Run(t, e, func(w *testdb.World) { c.run(&world{w}) })
@@ -61,6 +61,7 @@ var onRealClocks = map[string]string{
 // outsideBubbles are the engines for those tests: the same databases with a file or over a socket.
 var outsideBubbles = map[string]testdb.Engine{
 	testdb.Memory.Name:           testdb.SQLite,
+	testdb.SQLiteFile.Name:       testdb.SQLite,
 	testdb.EmulatorVersions.Name: testdb.EmulatorSocketVersions,
 }
 

@@ -128,7 +128,7 @@ func TestALockThatIsNeverReleasedIsAnOutage(t *testing.T) {
 // A SQLite file that cannot grow: deletes make room. A row grows a little when it is claimed, so
 // these rows leave that much of their pages free.
 func TestAFullDiskDelaysSendsUntilThereIsRoom(t *testing.T) {
-	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.SQLite}, func(w *testdb.World) {
+	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.SQLiteFile}, func(w *testdb.World) {
 		w.Open()
 		fullDisk(w.T, &world{w})
 	})

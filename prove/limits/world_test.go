@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.SQLite, testdb.EmulatorSocketVersions, testdb.Postgres}
+var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.SQLiteFile, testdb.EmulatorSocketVersions, testdb.Postgres}
 
 // world is the database of one test, with steps that only these tests use.
 type world struct{ *testdb.World }

@@ -50,7 +50,9 @@ func onEach(t *testing.T, test func(*world)) {
 	}{
 		{"in memory", true, func(t *testing.T) *world { return newWorld(t, testdb.Memory, testdb.Memory, testdb.Memory) }},
 		{"engines in memory", true, func(t *testing.T) *world { return newWorld(t, testdb.Emulator, testdb.Memory, testdb.Emulator) }},
-		{"files", false, func(t *testing.T) *world { return newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite) }},
+		{"files", true, func(t *testing.T) *world {
+			return newWorld(t, testdb.SQLiteFile, testdb.SQLiteFile, testdb.SQLiteFile)
+		}},
 		{"engines", false, func(t *testing.T) *world { return newWorld(t, testdb.EmulatorSocket, testdb.SQLite, testdb.Postgres) }},
 		{"schemas of one PostgreSQL", false, schemasOfPostgres},
 		{"schemas of one Citus", false, schemasOfCitus},
@@ -82,7 +84,7 @@ func onBubbles(t *testing.T, test func(*world)) {
 // onSQLite runs a test with SQLite for all shards.
 func onSQLite(t *testing.T, test func(*testing.T, testdb.Engine)) {
 	t.Parallel()
-	for _, e := range []testdb.Engine{testdb.Memory, testdb.SQLite} {
+	for _, e := range []testdb.Engine{testdb.Memory, testdb.SQLiteFile} {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			e.Require(t)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,23 +47,34 @@ func connectMemory(address string) (driver.Connector, error) {
 	return unowned{c.(driver.Connector)}, nil
 }
 
-// goClock makes SQLite's in-memory databases use Go's time and Go's sleep while they wait for a lock. In a bubble both
+// createAlone names a file that only this process can use: the names of its pipes and locks are taken.
+func createAlone(t testing.TB) string {
+	goClock()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	require.NoError(t, os.WriteFile(path+"-notify", nil, 0o600))
+	require.NoError(t, os.Mkdir(path+"-turn", 0o700))
+	return path
+}
+
+// goClock makes SQLite's databases use Go's time and Go's sleep while they wait for a lock. In a bubble both
 // are the bubble's.
 var goClock = sync.OnceFunc(func() {
 	tls := libc.NewTLS()
 	defer tls.Close()
-	name, err := libc.CString("memdb")
-	if err != nil {
-		panic(err)
+	for _, vfs := range []string{"memdb", "unix"} {
+		name, err := libc.CString(vfs)
+		if err != nil {
+			panic(err)
+		}
+		found := sqlite3.Xsqlite3_vfs_find(tls, name)
+		libc.Xfree(tls, name)
+		if found == 0 {
+			panic("testdb: this version of modernc.org/sqlite has no VFS " + vfs)
+		}
+		v := *(**sqlite3.Tsqlite3_vfs)(unsafe.Pointer(&found))
+		v.FxSleep = address(sleep)
+		v.FxCurrentTimeInt64 = address(currentTime)
 	}
-	defer libc.Xfree(tls, name)
-	found := sqlite3.Xsqlite3_vfs_find(tls, name)
-	if found == 0 {
-		panic("testdb: this version of modernc.org/sqlite has no memdb")
-	}
-	memdb := *(**sqlite3.Tsqlite3_vfs)(unsafe.Pointer(&found))
-	memdb.FxSleep = address(sleep)
-	memdb.FxCurrentTimeInt64 = address(currentTime)
 })
 
 // address returns the pointer by which SQLite, translated from C, calls a function.
