@@ -152,7 +152,8 @@ func newGrouping(w *world, name string, cfg chanq.Config, most int) *grouping {
 		}
 		return faultdb.Fault{}
 	})
-	g.consumer = testdb.Start(w, g.queue, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, MaxExtend: 100 * time.Millisecond})
+	lease := testdb.Slowness * testdb.Of(600*time.Millisecond, 5*time.Second) // which must not expire before the batch is made
+	g.consumer = testdb.Start(w, g.queue, chanq.ConsumerConfig{LeaseFor: lease, MaxExtend: 100 * time.Millisecond})
 	return g
 }
 
