@@ -164,7 +164,7 @@ func alone(args []string, failed []failure) error {
 		}
 	}
 	for _, f := range failed {
-		fmt.Printf("\n== UNSTABLE: %s %s failed beside the others and passed alone. Its output is above.\n", short(f.pkg), f.test)
+		fmt.Printf("\n== UNSTABLE: %s %s failed while others ran and passed alone. Its output is above.\n", short(f.pkg), f.test)
 	}
 	return nil
 }
