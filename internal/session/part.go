@@ -211,7 +211,7 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 		switch {
 		case p.maxAge == 0, !idle && !res.Value().old(time.Since(made), p.maxAge), made.After(began):
 			return res, nil
-		case !p.pool.spare(0) && (!idle || res.Value().answers(ctx) == nil):
+		case !p.pool.spare(0) && (!idle || answers(ctx, res.Value().conn) == nil):
 			return res, nil
 		}
 		res.Value().broken = true
@@ -334,7 +334,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 }
 
 func (p *Part) inTx(ctx context.Context, s *session, f func(tx *sql.Tx) error) (err error) {
-	defer s.caught(&err)
+	defer crash()
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil
