@@ -187,7 +187,7 @@ type Queue interface {
 	ordered
 
 	// InTx builds the same statements for a transaction of the caller: they set no session options and begin or end no transaction. There
-	// settles wait for rows that other transactions have locked, until the caller's context ends.
+	// an Ack or Archive, the only settles there, waits for rows that other transactions have locked, until the caller's context ends.
 	InTx() Queue
 	// InOwnTx builds them for a transaction of chanq's own. There settles treat rows that others have locked as they do outside of one. If
 	// settles wait for LockWait, the statements after them do too.

@@ -1,12 +1,8 @@
 -- @a varbinary(8000)
+SET LOCK_TIMEOUT 100;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
-UPDATE q
-SET lease_until = '19700101',
-    fence = q.fence + 1,
-    attempts = q.attempts - 1,
-    alone = 0,
-    leased_by = NULL
+DELETE q
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
@@ -17,5 +13,5 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
-INNER JOIN [dbo].[chanq_orders] AS q WITH (ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

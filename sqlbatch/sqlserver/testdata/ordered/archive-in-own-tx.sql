@@ -1,4 +1,5 @@
 -- @a varbinary(8000)
+SET LOCK_TIMEOUT 100;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -16,7 +17,5 @@ FROM (
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
-INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
-INNER JOIN [dbo].[chanq_orders] AS e WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK) ON e.slot = q.slot AND e.seq = q.seq AND e.id = q.id
-INNER JOIN [dbo].[chanq_orders] AS f WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK) ON f.seq = q.seq AND f.slot = q.slot AND f.id = q.id
+INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

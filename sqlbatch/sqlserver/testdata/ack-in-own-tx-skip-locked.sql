@@ -1,9 +1,8 @@
--- @a varbinary(8000), @lease_days int, @lease_ms int
+-- @a varbinary(8000)
+SET LOCK_TIMEOUT 100;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
-DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
-UPDATE q
-SET lease_until = CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END
+DELETE q
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
@@ -15,4 +14,5 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN [dbo].[chanq_orders] AS e WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK) ON e.priority = q.priority AND e.due_at = q.due_at AND e.id = q.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
