@@ -29,8 +29,9 @@ type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 // In Pipe the outputs are those of the last call of next, or none if that call failed or there was none.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
-// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error or panic of fn ends it. The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result of fn
-// settles the lease, unless fn has settled it:
+// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error or panic of fn ends it.
+// The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result
+// of fn settles the lease, unless fn has settled it:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
@@ -66,7 +67,8 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 // call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
 // a lease's consumer waits for the call as for its own. ConsumerConfig.MaxExtend counts from when a goroutine took the lease from the
 // consumer, also if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
-// Consumer.Shutdown. It returns an error for invalid arguments, and if runtime.Goexit has ended one of its goroutines; the others continue.
+// Consumer.Shutdown. It returns an error for invalid arguments, and if runtime.Goexit has ended one of its goroutines;
+// the others continue.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)

@@ -9,12 +9,13 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate goroutines,
-// sometimes several at once, without a lock that other calls of chanq need. A call takes about 1 µs, and follows a statement or a failure.
-// Only Handled is called for every message; after a success its worker calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only
-// that call; but runtime.Goexit in Handled after a success stops the consumer. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does not log headers. Their Queue is
-// Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq
-// (OpenTelemetry; go get each) provide hooks.
+// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on
+// separate goroutines, sometimes several at once, without a lock that other calls of chanq need. A call takes about
+// 1 µs, and follows a statement or a failure. Only Handled is called for every message; after a success its worker
+// calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only that call, but runtime.Goexit in Handled after a
+// success stops the consumer. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does
+// not log headers. Their Queue is Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and
+// the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry; go get each) provide hooks.
 //
 // A hook should return soon, because its caller waits for it:
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// Group starts the goroutines of the engine. Its owner waits for them. A panic in one of them ends the program: conc would keep it
-// until Wait, while leases are not extended and calls do not return.
+// Group starts the goroutines of the engine. Its owner waits for them. A panic in one of them ends the program: conc
+// would keep it until Wait, while leases are not extended and calls do not return.
 type Group struct{ goroutines conc.WaitGroup }
 
 // Go starts a goroutine.

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bare are the go statements of the root and of internal, by their functions. Those that wait for other goroutines have a caller that waits
-// for them by a channel, for a limited time: the others may be in a hook or in the driver, which might not return.
+// bare are the go statements of the root and of internal, by their functions. Callers of those that wait for other
+// goroutines wait by a channel, for a limited time: the others may be in a hook or in the driver, which might not return.
 var bare = map[string]string{
 	"internal/base/group.go Crash":           "a panic where nothing recovers",
 	"internal/consume/consumer.go Start":     "supervises the goroutines of a consumer",
