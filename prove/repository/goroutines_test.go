@@ -25,6 +25,7 @@ var bare = map[string]string{
 
 // A Group starts the other goroutines: it has an owner that waits for them.
 func TestGoroutinesHaveOwners(t *testing.T) {
+	t.Chdir(root)
 	found := map[string]bool{}
 	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
 		files, err := filepath.Glob(pattern)

@@ -48,6 +48,7 @@ var mayImport = map[string]struct {
 }
 
 func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
+	t.Chdir(root)
 	const module = "github.com/chanq/chanq"
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
 	require.NoError(t, err)
