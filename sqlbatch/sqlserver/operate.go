@@ -343,8 +343,7 @@ func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 // Files belong to the server.
-func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
-func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }
+func (q *queue) Shrink() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 const dropText = session + `DELETE m
 FROM {consumers} AS m WITH (ROWLOCK)
