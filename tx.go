@@ -289,7 +289,7 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 	var found table.Stored
 	err := session.RunTx(ctx, tx, q.table.SQL.InTx().Version(), found.Scan)
 	if err == nil && found.Identity != q.identity {
-		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which this Queue was opened")}
+		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which this Queue was opened; if the queue was dropped and made again, open it again")}
 	}
 	return err
 }
