@@ -30,8 +30,8 @@ type ConsumerStats struct {
 	EmptyClaims int64 // statements that found none
 	Looks       int64 // reads by which an idle consumer learns when a claim might find messages
 
-	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit. In another transaction it counts
-	// when the consumer has found that the message is gone, about 1 s after the commit.
+	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit, in another transaction not at all:
+	// see SettledEvent.Attempted.
 	Acked, Nacked, Released, Dead int64
 	Lost                          int64 // settles that came after the lease had ended
 
