@@ -1,7 +1,6 @@
-package chanq_test
+package repository
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,10 +23,4 @@ func TestPublicConstantsAreThoseOfTheEngine(t *testing.T) {
 		chanq.CauseExhausted, chanq.CauseRejected, chanq.CauseExpired, chanq.CauseUndecodable,
 		chanq.CauseUnreadable, chanq.CauseKilled, chanq.CauseOutput,
 	})
-}
-
-func TestPrioritiesAndStatesHaveNames(t *testing.T) {
-	require.Equal(t, "low normal high urgent Priority(9)",
-		strings.Join([]string{chanq.PriorityLow.String(), chanq.PriorityNormal.String(), chanq.PriorityHigh.String(), chanq.PriorityUrgent.String(), chanq.Priority(9).String()}, " "))
-	require.Equal(t, chanq.PriorityNormal, chanq.Priority(0))
 }

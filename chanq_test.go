@@ -4,22 +4,26 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"io"
-	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Invalid input: the error names the field and the rule, nothing is sent to the database, and
 // nothing panics.
@@ -239,74 +243,6 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 	require.Equal(t, before, faults.Ops())
 }
 
-func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
-	faults, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 100}, History: chanq.HistoryOff}) // no sample runs a statement
-	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
-	require.NoError(t, err)
-	defer p.Close(t.Context())
-	before := faults.Ops()
-	many := map[string]string{}
-	for i := range 65 {
-		many[strings.Repeat("x", i)] = ""
-	}
-	for _, c := range []struct {
-		words    string
-		m        chanq.Message[string]
-		tooLarge bool
-	}{
-		{"Message.Priority is 3: must be from PriorityLow (-1) to PriorityUrgent (2)", chanq.Message[string]{Priority: 3}, false},
-		{"Message.Priority is -2", chanq.Message[string]{Priority: -2}, false},
-		{"Message.Delay is -1ns: must be from 0", chanq.Message[string]{Delay: -1}, false},
-		{"Message.Delay", chanq.Message[string]{Delay: math.MaxInt64}, false},
-		{"Message.DedupKey is 201 bytes: must be at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
-		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
-		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
-		{"Message.Type is 101 bytes: must be at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
-		{"Message.Type is \"a\\tb\": must be printable ASCII", chanq.Message[string]{Type: "a\tb"}, false},
-		{"Message.Type", chanq.Message[string]{Type: "ü"}, false},
-		{"Message.Type", chanq.Message[string]{Type: "\x7f"}, false},
-		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
-		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
-		{"Message.Body is 101 bytes: must be at most Spec.MaxBody, which is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
-	} {
-		r, err := p.Send(t.Context(), c.m)
-		requireWords(t, err, "send orders", c.words)
-		require.Equal(t, c.tooLarge, errors.Is(err, chanq.ErrTooLarge), c.words)
-		require.False(t, r.ID.IsZero(), "there is always an ID")
-	}
-	require.Equal(t, before, faults.Ops())
-
-	_, err = p.Send(t.Context(), chanq.Message[string]{
-		Body:     strings.Repeat("b", 100),
-		DedupKey: strings.Repeat("k", 200),
-		Type:     strings.Repeat(" ~", 50),
-		Headers:  map[string]string{"k": strings.Repeat("v", 16<<10-8)},
-		Priority: chanq.PriorityUrgent,
-	})
-	require.NoError(t, err, "the limits themselves are allowed")
-}
-
-func TestABodyThatCannotBeEncodedIsRefused(t *testing.T) {
-	_, db, _ := opened(t, chanq.Config{})
-	for _, cfg := range []chanq.Config{{}, {Codec: panics{}}} {
-		q, err := chanq.Open[any](t.Context(), db, "orders", cfg)
-		require.NoError(t, err)
-		p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
-		require.NoError(t, err)
-		_, err = p.Send(t.Context(), chanq.Message[any]{Body: make(chan int)})
-		requireWords(t, err, "Message.Body")
-		p.C() <- chanq.Message[any]{Body: make(chan int)}
-		var unsent *chanq.UnsentError[any]
-		require.ErrorAs(t, p.Close(t.Context()), &unsent)
-		require.Len(t, unsent.Unsent, 1)
-	}
-}
-
-type panics struct{}
-
-func (panics) Encode(any) ([]byte, error) { panic("encode") }
-func (panics) Decode([]byte, any) error   { panic("decode") }
-
 func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 	synctest.Test(t, wrongArguments)
 }
@@ -361,4 +297,63 @@ func TestHandlersMayWrapNil(t *testing.T) {
 	})
 	require.ErrorIs(t, chanq.RetryAfter(time.Second, io.EOF), io.EOF)
 	require.ErrorIs(t, chanq.DeadLetter(io.EOF), io.EOF)
+}
+
+// SQLite statements read numbers from blobs, using the encoding of the file. With any encoding except UTF-8 they would
+// silently store every body empty.
+func TestAFileInUTF16IsRefused(t *testing.T) {
+	for _, encoding := range []string{"UTF-16le", "UTF-16be", "UTF-16"} {
+		db, err := embedded.Open(filepath.Join(t.TempDir(), "application.db"))
+		require.NoError(t, err)
+		defer db.Close()
+		for _, text := range []string{"PRAGMA encoding = '" + encoding + "'", "CREATE TABLE application (name TEXT)"} {
+			_, err = db.ExecContext(t.Context(), text)
+			require.NoError(t, err)
+		}
+		refused := func(err error) {
+			t.Helper()
+			require.ErrorContains(t, err, "PRAGMA encoding is UTF-16")
+			require.ErrorContains(t, err, "made with PRAGMA encoding = 'UTF-8'")
+		}
+		refused(chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
+		var tables int
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&tables))
+		require.Equal(t, 1, tables, "nothing was created")
+
+		texts, err := chanq.Schema(chanq.DialectSQLite, "orders", chanq.Config{})
+		require.NoError(t, err)
+		for _, text := range texts {
+			_, err = db.ExecContext(t.Context(), text)
+			require.NoError(t, err)
+		}
+		_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{Durability: chanq.DurabilityAsIs})
+		refused(err)
+	}
+}
+
+func TestSchemasWhoseNamesAScriptWouldChangeAreRefused(t *testing.T) {
+	for _, d := range []chanq.Dialect{chanq.DialectSQLServer, chanq.DialectPostgres, chanq.DialectSQLite} {
+		_, err := chanq.Schema(d, "orders", chanq.Config{Schema: "a\nGO\nb"})
+		requireWords(t, err, "schema name", "control characters")
+	}
+	_, err := chanq.Schema(chanq.DialectSQLServer, "orders", chanq.Config{Schema: "a$(b)"})
+	requireWords(t, err, "Config.Schema", "sqlcmd")
+	_, err = chanq.Schema(chanq.DialectPostgres, "orders", chanq.Config{Schema: "a$(b)"})
+	require.NoError(t, err)
+}
+
+// The remedy is another database: the encoding of a session does not matter.
+func TestADatabaseThatCannotHoldAllTextIsRefused(t *testing.T) {
+	db := pgtest.Encoding(t, "LATIN1")
+	_, err := chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+	require.ErrorIs(t, err, chanq.ErrNoSchema)
+	texts, err := chanq.Schema(chanq.DialectPostgres, "orders", chanq.Config{})
+	require.NoError(t, err)
+	for _, text := range texts {
+		_, err = db.ExecContext(t.Context(), text)
+		require.NoError(t, err)
+	}
+	_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+	requireWords(t, err, "LATIN1", "ENCODING 'UTF8'", "cannot be changed")
+	require.NotContains(t, err.Error(), "client_encoding")
 }

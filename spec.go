@@ -2,18 +2,14 @@ package chanq
 
 import (
 	"cmp"
-	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
 
-	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What the database stores for a queue: its Spec and its shard.
+// What the database stores for a queue: its Spec and its shard. open.go reads and writes them.
 
 // Spec is the configuration that the row of the queue stores, so it is the same in all programs. Migrate creates a queue with it,
 // with defaults for the zero fields, and changes the fields of an existing queue that are not zero. Open uses the stored value for
@@ -277,14 +273,6 @@ func (m ShardMark) String() string {
 	return fmt.Sprintf("shard %d of %d, of the set %s", m.Index, m.Count, m.Set)
 }
 
-// stored is what the database stores for a queue.
-type stored struct {
-	table.Stored
-	shard ShardMark
-}
-
-func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
-
 // isNot returns an error if tables with this mark do not match wanted. A zero Set in wanted matches any Set.
 func (m ShardMark) isNot(wanted ShardMark) error {
 	switch {
@@ -300,61 +288,4 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 		wants = wanted.String()
 	}
 	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in their order", ErrShards, wants, m)
-}
-
-// unlocked is stored without the lock of Migrate. SQLite may answer with an error while another process creates the tables, so it is then
-// asked once more.
-func (s schema) unlocked() (found stored, err error) {
-	found, err = s.stored()
-	changed := (*sqlbatch.RunError)(nil)
-	if s.q.table.Dialect.Traits().PrepareTells && (errors.As(err, &changed) || s.q.classify(err) == sqlbatch.RolledBack) {
-		return s.stored()
-	}
-	return found, err
-}
-
-// stored reads what the database stores for the queue, in one round trip. Without tables the version is 0.
-func (s schema) stored() (found stored, err error) {
-	err = s.run(s.q.table.SQL.Version(), found.Scan)
-	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
-	if err == nil && found.ShardCount > 0 {
-		found.shard.Set, err = ParseID(found.ShardSet)
-	}
-	if err != nil && s.q.classify(err) == sqlbatch.NoSchema {
-		return stored{}, nil
-	}
-	return found, err
-}
-
-// adopt applies what the database stores for the queue.
-func (q *queue) adopt(s stored) {
-	q.cfg.Shard, q.identity = s.shard, s.Identity
-	q.table.SetPolicy(s.Policy)
-	q.table.Ordered, q.signals.Debouncer.Ordered = s.Slots > 0, s.Slots > 0
-	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, s.Slots > 0)
-	if n, ages := q.cfg.Notifier.(interface{ SessionMaxAge(time.Duration) }); ages {
-		n.SessionMaxAge(q.cfg.SessionMaxAge)
-	}
-	q.render(s.Slots)
-}
-
-// StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open the shards of a
-// queue one by one. Clear the Spec before Open: after a later Configure, Open would return ErrSpec. It costs one round trip. If the
-// queue does not exist, it returns ErrNoSchema.
-func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
-	asked := cfg
-	asked.Spec, asked.Shard = Spec{}, ShardMark{}
-	q, err := newQueue(ctx, "open", db, queue, asked)
-	if err != nil {
-		return cfg, err
-	}
-	found, err := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}.unlocked()
-	if err == nil && found.Version == 0 {
-		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
-	}
-	if err != nil {
-		return cfg, q.failed("open", q.unanswered(err))
-	}
-	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.table.Dialect.Name()), found.spec(), found.shard
-	return cfg, nil
 }

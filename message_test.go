@@ -3,6 +3,8 @@ package chanq_test
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -115,4 +117,78 @@ func TestIDsRefuseWhatIsNone(t *testing.T) {
 	var got chanq.ID
 	require.NoError(t, got.Scan([]byte(id.String())))
 	require.Equal(t, id, got)
+}
+
+func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
+	faults, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 100}, History: chanq.HistoryOff}) // no sample runs a statement
+	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
+	require.NoError(t, err)
+	defer p.Close(t.Context())
+	before := faults.Ops()
+	many := map[string]string{}
+	for i := range 65 {
+		many[strings.Repeat("x", i)] = ""
+	}
+	for _, c := range []struct {
+		words    string
+		m        chanq.Message[string]
+		tooLarge bool
+	}{
+		{"Message.Priority is 3: must be from PriorityLow (-1) to PriorityUrgent (2)", chanq.Message[string]{Priority: 3}, false},
+		{"Message.Priority is -2", chanq.Message[string]{Priority: -2}, false},
+		{"Message.Delay is -1ns: must be from 0", chanq.Message[string]{Delay: -1}, false},
+		{"Message.Delay", chanq.Message[string]{Delay: math.MaxInt64}, false},
+		{"Message.DedupKey is 201 bytes: must be at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
+		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
+		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
+		{"Message.Type is 101 bytes: must be at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
+		{"Message.Type is \"a\\tb\": must be printable ASCII", chanq.Message[string]{Type: "a\tb"}, false},
+		{"Message.Type", chanq.Message[string]{Type: "ü"}, false},
+		{"Message.Type", chanq.Message[string]{Type: "\x7f"}, false},
+		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
+		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
+		{"Message.Body is 101 bytes: must be at most Spec.MaxBody, which is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
+	} {
+		r, err := p.Send(t.Context(), c.m)
+		requireWords(t, err, "send orders", c.words)
+		require.Equal(t, c.tooLarge, errors.Is(err, chanq.ErrTooLarge), c.words)
+		require.False(t, r.ID.IsZero(), "there is always an ID")
+	}
+	require.Equal(t, before, faults.Ops())
+
+	_, err = p.Send(t.Context(), chanq.Message[string]{
+		Body:     strings.Repeat("b", 100),
+		DedupKey: strings.Repeat("k", 200),
+		Type:     strings.Repeat(" ~", 50),
+		Headers:  map[string]string{"k": strings.Repeat("v", 16<<10-8)},
+		Priority: chanq.PriorityUrgent,
+	})
+	require.NoError(t, err, "the limits themselves are allowed")
+}
+
+func TestABodyThatCannotBeEncodedIsRefused(t *testing.T) {
+	_, db, _ := opened(t, chanq.Config{})
+	for _, cfg := range []chanq.Config{{}, {Codec: panics{}}} {
+		q, err := chanq.Open[any](t.Context(), db, "orders", cfg)
+		require.NoError(t, err)
+		p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
+		require.NoError(t, err)
+		_, err = p.Send(t.Context(), chanq.Message[any]{Body: make(chan int)})
+		requireWords(t, err, "Message.Body")
+		p.C() <- chanq.Message[any]{Body: make(chan int)}
+		var unsent *chanq.UnsentError[any]
+		require.ErrorAs(t, p.Close(t.Context()), &unsent)
+		require.Len(t, unsent.Unsent, 1)
+	}
+}
+
+type panics struct{}
+
+func (panics) Encode(any) ([]byte, error) { panic("encode") }
+func (panics) Decode([]byte, any) error   { panic("decode") }
+
+func TestPrioritiesAndStatesHaveNames(t *testing.T) {
+	require.Equal(t, "low normal high urgent Priority(9)",
+		strings.Join([]string{chanq.PriorityLow.String(), chanq.PriorityNormal.String(), chanq.PriorityHigh.String(), chanq.PriorityUrgent.String(), chanq.Priority(9).String()}, " "))
+	require.Equal(t, chanq.PriorityNormal, chanq.Priority(0))
 }

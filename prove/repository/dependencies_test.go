@@ -1,4 +1,4 @@
-package chanq_test
+package repository
 
 import (
 	"os"

@@ -1,10 +1,11 @@
-package chanq_test
+package repository
 
 import (
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,16 @@ func TestTypesHaveFewMethods(t *testing.T) {
 		require.LessOrEqual(t, n, mostMethods,
 			"%s has %d methods. Give those that use the same few of its fields a type of their own, with these fields, and have %s hold one in a named field", of, n, of)
 	}
+}
+
+// A newcomer sees in the root what chanq consists of.
+func TestTheRootHasFewFiles(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	tests := slices.DeleteFunc(slices.Clone(files), func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
+	require.LessOrEqual(t, len(files)-len(tests), 15, "of the product")
+	require.LessOrEqual(t, len(tests), 10, "tests: those of the repository belong to prove/repository, others of one subject in one file")
+	require.Subset(t, files, []string{"chanq.go", "producer.go", "consumer.go", "lease.go"})
 }
 
 // typeName returns the package and the name of a type: that of a receiver, or of an embedded field.
