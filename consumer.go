@@ -37,8 +37,8 @@ type ConsumerStats struct {
 	EmptyClaims int64 // statements that found none
 	Looks       int64 // reads by which an idle consumer learns when a claim might find messages
 
-	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit. In another transaction it counts
-	// when the consumer has found that the message is gone, about 1 s after the commit.
+	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit, in another transaction not at all:
+	// see SettledEvent.Attempted.
 	Acked, Nacked, Released, Dead int64
 	Lost                          int64 // settles that came after the lease had ended
 
@@ -284,9 +284,14 @@ func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 
 // settlesStored records the counts of a batch of settles.
 func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
-	e := SettledEvent{Queue: c.queue.cfg.Label, Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took}
-	c.queue.recorder.Add(sqlbatch.Sample{Acked: int64(t.Acked), Nacked: int64(t.Nacked), Died: int64(t.Dead)})
-	call(c.queue.cfg.Hooks.Settled, e)
+	c.queue.settled(SettledEvent{Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took})
+}
+
+// settled counts messages that are settled, or will be if a transaction is committed, and calls the hook.
+func (q *queue) settled(e SettledEvent) {
+	e.Queue = q.cfg.Label
+	q.recorder.Add(sqlbatch.Sample{Acked: int64(e.Acked + e.Attempted), Nacked: int64(e.Nacked), Died: int64(e.Dead)})
+	call(q.cfg.Hooks.Settled, e)
 }
 
 // leaseLost returns a function that calls the LeaseLost hook, or nil.

@@ -87,12 +87,15 @@ type ClaimedEvent struct {
 	Took            time.Duration
 }
 
-// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Acked also
-// counts messages that AckTx has acked, with a Took of 0: after the commit of InTx, and for other transactions when the consumer has found
-// that the message no longer exists, about 1 s after the commit.
+// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Messages
+// that AckTx has acked in a transaction of InTx count as Acked after the commit, with a Took of 0.
+//
+// Attempted counts messages that AckTx has acked in another transaction, at the call; the other counts are then 0. Only the caller knows
+// whether that transaction is committed.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
+	Attempted                           int
 	Took                                time.Duration
 }
 
@@ -200,7 +203,7 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 			log.Debug("chanq: claimed", "queue", e.Queue, "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
 		},
 		Settled: func(e SettledEvent) {
-			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "lost", e.Lost, "took", e.Took)
+			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "attempted", e.Attempted, "lost", e.Lost, "took", e.Took)
 		},
 		LeaseLost: func(e LeaseLostEvent) {
 			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
