@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
@@ -49,9 +50,6 @@ type Producer[T any] struct {
 	closeOnce sync.Once
 	closed    chan struct{} // closed when the first Close has determined what is stored
 	left      error         // the error of Close; valid when closed is closed
-
-	mu   sync.Mutex // guards hand
-	hand *hand[T]   // of the intake, while a codec encodes messages that it received from C
 }
 
 // Producer starts a producer. If the *sql.DB has a connection limit (SetMaxOpenConns), a producer reserves one of its connections, or
@@ -321,7 +319,8 @@ func (p *Producer[T]) unsent() error {
 // Close stores everything that was handed over and ends the producer. As soon as it begins, sends fail with ErrClosed. If ctx ends
 // before everything is stored and every goroutine has ended, Close gives up and returns an error, and so do the sends whose messages are
 // not stored. The goroutines then end as soon as the driver and the hooks return. If messages that came through C are not known to be
-// stored, the error is an *UnsentError, which contains them, except those that Unsent returned.
+// stored, the error has an *UnsentError, which contains them, except those that Unsent returned, and those that wait for a codec that
+// does not return within 1 s after ctx.
 //
 // A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its own ctx; only the
 // first call returns unsent messages. On SQLite a goroutine that holds a transaction must not call it: see Queue.
@@ -337,27 +336,31 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 		return p.awaitEnd(ctx)
 	}
 	defer close(p.closed)
-	var unsent []Unsent[T]
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
 		p.left = fmt.Errorf("messages were not stored in time, or a hook or the driver does not return: %w", context.Cause(ctx))
 		p.abandon(context.Cause(ctx))
-		hand := p.giveUpHand()
-		if hand == nil {
-			<-p.received // immediately: it no longer encodes or waits
+		select {
+		case <-p.received:
+		case <-time.After(consume.Grace):
+			p.left = errStuck
 		}
 		p.sender.GiveUp()
-		unsent = hand
 	}
-	unsent = append(p.Unsent(), unsent...)
+	unsent := p.Unsent()
 	if len(unsent) == 0 {
 		return p.queue.failed("close", p.left)
 	}
-	err := &UnsentError[T]{Unsent: unsent}
+	var err error = &UnsentError[T]{Unsent: unsent}
+	if p.left == errStuck {
+		err = errors.Join(err, p.queue.failed("close", errStuck))
+	}
 	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent), unsent[0].Err)
 	return err
 }
+
+var errStuck = fmt.Errorf("a codec does not return: Close does not return the messages that wait for it, at most %d", mostReceived)
 
 // end waits for the intake and the writer, and ends the other parts.
 func (p *Producer[T]) end() {
@@ -388,17 +391,13 @@ func (p *Producer[T]) awaitEnd(ctx context.Context) error {
 	}
 }
 
+// mostReceived is the maximum number of messages of C that are passed on together.
+const mostReceived = 64
+
 // received is a message that came through C.
 type received[T any] struct {
 	send.Item
 	message Message[T] // unchanged, except for its ID
-}
-
-// hand has the messages that the intake has received and not passed on.
-type hand[T any] struct {
-	ready []received[T] // encoded
-	now   Message[T]    // being encoded
-	given bool          // Close has returned these messages
 }
 
 // intake receives from C until Close begins.
@@ -424,15 +423,13 @@ func (p *Producer[T]) intake() {
 
 // handOver passes a message of C on, together with those whose senders are waiting, up to a limit.
 func (p *Producer[T]) handOver(m Message[T]) {
-	const most = 64
 	items := make([]received[T], 0, p.usual)
 	size := 0
 	for ok := true; ok; {
-		item, err := p.encode(m, items)
+		item := received[T]{message: m}
+		var err error
+		item.Item, err = p.prepare(&m)
 		switch {
-		case err == errGivenUp:
-			p.usual = 0
-			return
 		case err != nil:
 			p.keepUnsent(item, err)
 		case size+item.Size > p.cfg.BufferBytes: // never has room for both
@@ -441,7 +438,7 @@ func (p *Producer[T]) handOver(m Message[T]) {
 		default:
 			items, size = append(items, item), size+item.Size
 		}
-		if len(items) == most || size >= p.cfg.BufferBytes/4 {
+		if len(items) == mostReceived || p.open.Err() != nil || size >= p.cfg.BufferBytes/4 {
 			break
 		}
 		select {
@@ -467,60 +464,4 @@ func (p *Producer[T]) pushInTurn(items []received[T], size int) {
 func (p *Producer[T]) keepUnsent(item received[T], err error) {
 	item.Origin = &item.message
 	p.sender.KeepUnsent(&item.Item, p.queue.table.Policy().MaxBody+rowOverhead, err)
-}
-
-// errGivenUp: Close has returned the messages of the hand.
-var errGivenUp = errors.New("given up")
-
-// encode encodes a message of C. Close must not wait for the user's codec: during the call the message and those received before it are
-// in p.hand.
-func (p *Producer[T]) encode(m Message[T], ready []received[T]) (item received[T], err error) {
-	if !meetsCodec[T]() {
-		item.message = m
-		item.Item, err = p.prepare(&m)
-		return item, err
-	}
-	given := !m.ID.IsZero()
-	if !given {
-		m.ID = p.queue.newID() // Close might return the message, which then needs its ID
-	}
-	item.message = m
-	h := &hand[T]{ready: ready, now: m}
-	p.mu.Lock()
-	if p.abandoned.Err() != nil {
-		p.mu.Unlock()
-		item.Row.ID, item.Size = m.ID, rowOverhead
-		return item, ErrClosed
-	}
-	p.hand = h
-	p.mu.Unlock()
-	item.Item, err = p.prepare(&m)
-	item.Given = given
-	p.mu.Lock()
-	p.hand = nil
-	gone := h.given
-	p.mu.Unlock()
-	if gone {
-		err = errGivenUp
-	}
-	return item, err
-}
-
-// giveUpHand returns the messages of the hand, if there is one, as unsent. Close has abandoned the producer, so no further message is
-// encoded.
-func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.hand
-	if h == nil {
-		return nil
-	}
-	h.given = true
-	closed := func(id ID) send.Outcome {
-		return send.Outcome{Receipt: send.Receipt{ID: id}, Err: ErrClosed}
-	}
-	for i := range h.ready {
-		unsent = append(unsent, p.unsentOf(&h.ready[i].message, closed(h.ready[i].Row.ID)))
-	}
-	return append(unsent, p.unsentOf(&h.now, closed(h.now.ID)))
 }
