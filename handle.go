@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -28,9 +29,9 @@ type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 // In Pipe the outputs are those of the last call of next, or none if that call failed or there was none.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
-// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error, panic or runtime.Goexit of fn ends
-// it. The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result of fn
-// settles the lease, unless fn has settled it:
+// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error or panic of fn ends it.
+// The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result
+// of fn settles the lease, unless fn has settled it:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
@@ -38,7 +39,7 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	DeadLetter(err)      dead letter
 //	any other error      nack, due after ConsumerConfig.Backoff
 //	a panic              nack as for any other error, with the stack as its error
-//	runtime.Goexit       nack as for any other error: t.FailNow does that
+//	runtime.Goexit       nack as for any other error, and the consumer stops: t.FailNow does that
 //
 // An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
 // as any other error, and RetryAfter, Snooze or DeadLetter around it keeps its effect. If an error wraps several of these,
@@ -66,12 +67,17 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 // call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
 // a lease's consumer waits for the call as for its own. ConsumerConfig.MaxExtend counts from when a goroutine took the lease from the
 // consumer, also if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
-// Consumer.Shutdown. It returns an error only for invalid arguments.
+// Consumer.Shutdown. It returns an error for invalid arguments, and if runtime.Goexit has ended one of its goroutines;
+// the others continue.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
 	}
-	base.Workers(workers, func() { handle(leases, fn) })
+	var left atomic.Bool
+	crew(workers, func() { handle(leases, fn) }, func() { left.Store(true) }).Wait()
+	if left.Load() {
+		return fmt.Errorf("chanq: handle: %w", errGoexit)
+	}
 	return nil
 }
 
@@ -193,23 +199,19 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 		})
 	}
 	attempt(held, func(took time.Duration, err error) {
-		together := err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze
-		base.Workers(1, func() { // a new one after a call that exited by runtime.Goexit
-			for len(held) > 0 {
-				l := held[0]
-				held = held[1:]
-				switch {
-				case together:
-					c.dispose(&l.Delivery, took, err)
-				case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
-				case c.engine.Interrupted() || c.late(l.lease):
-					_ = l.lease.Settle(context.Background(), lease.Settlement{Op: lease.Release})
-				default:
-					l.lease.RolledBack.Store(true)
-					attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
-				}
+		together := err == nil || err == errGoexit || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze
+		for _, l := range held {
+			switch {
+			case together:
+				c.dispose(&l.Delivery, took, err)
+			case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
+			case c.engine.Interrupted() || c.late(l.lease):
+				_ = l.lease.Settle(context.Background(), lease.Settlement{Op: lease.Release})
+			default:
+				l.lease.RolledBack.Store(true)
+				attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
 			}
-		})
+		}
 	})
 }
 
@@ -222,22 +224,39 @@ func (c *consumer) late(l *lease.Lease) bool {
 // serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck reports that a
 // hook, a codec or the driver does not return.
 func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err error) {
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		base.Workers(workers, work)
-	}()
+	all := crew(workers, work, func() { c.engine.Broken(op, errGoexit) })
 	<-c.engine.Stopped()
 	bound, cancel := context.WithTimeoutCause(context.Background(), c.cfg.DrainFor, ErrStopped)
 	defer cancel()
 	left, err := c.end(bound, op)
 	if left.Handlers == 0 && !left.Stuck {
-		<-over
+		all.Wait()
 	}
 	if failure := c.engine.Failure(); failure != nil {
 		return left.Stuck, failure
 	}
 	return left.Stuck, err
+}
+
+// errGoexit is the outcome of a handler that has ended its goroutine.
+var errGoexit = errors.New("a handler or a hook left by runtime.Goexit, as t.FailNow does")
+
+// crew runs work in n goroutines. left is called for each that a function of the user ends.
+func crew(n int, work, left func()) *base.Group {
+	var all base.Group
+	for range n {
+		all.Go(func() {
+			returned := false
+			defer func() {
+				if !returned {
+					all.Go(left)
+				}
+			}()
+			work()
+			returned = true
+		})
+	}
+	return &all
 }
 
 // end ends the consumer: see consume.Consumer.End. The error counts the remaining work.
@@ -257,10 +276,9 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
 }
 
-// attempt calls do, and then passes its duration and outcome to then. Deferred functions do that, since nothing else runs after
-// runtime.Goexit.
+// attempt calls do, and then passes its duration and outcome to then, also if do ends the goroutine.
 func (c *consumer) attempt(do func() error, then func(took time.Duration, err error)) {
-	began, err := base.Now(), base.ErrGoexit
+	began, err := base.Now(), errGoexit
 	defer func() { then(base.Now()-began, err) }()
 	defer func() {
 		if p := recover(); p != nil {
@@ -326,7 +344,7 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 }
 
 // handled calls the Handled hook. After an error the call has its own goroutine, as for all hooks. After a success, for speed, it uses
-// the goroutine of the worker, which is replaced if the hook calls runtime.Goexit. Without a hook it allocates nothing.
+// the goroutine of the worker. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {
@@ -342,8 +360,7 @@ func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, er
 		return
 	}
 	e.Headers = nil
-	defer func() { _ = recover() }()
-	hook(e)
+	callHere(hook, e)
 }
 
 // OutcomeKind is what happens to a message after its handler returned. Outcome returns the first five kinds.
@@ -378,7 +395,7 @@ func Outcome(err error) HandlerOutcome {
 	}
 	// The methods of the user's error may panic. What wraps it, or is joined with it, counts nevertheless.
 	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
-	_ = base.Call(func() {
+	base.Call(func() {
 		o.Reason = errorText(err)
 	})
 	for left := []error{err}; len(left) > 0; {
@@ -403,7 +420,7 @@ func Outcome(err error) HandlerOutcome {
 
 // inside returns the wrapper that err.As finds, and what err.Unwrap returns, except for a method that panics.
 func inside(err error) (in []error) {
-	_ = base.Call(func() {
+	base.Call(func() {
 		var w interface {
 			error
 			wraps()
@@ -412,7 +429,7 @@ func inside(err error) (in []error) {
 			in = append(in, w)
 		}
 	})
-	_ = base.Call(func() {
+	base.Call(func() {
 		switch x := err.(type) {
 		case interface{ Unwrap() error }:
 			in = append(in, x.Unwrap())
@@ -503,7 +520,7 @@ func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.M
 // backoff calls ConsumerConfig.Backoff. If that panics, or returns a delay out of bounds, the default is used.
 func (c *consumer) backoff(d *Delivery, err error) time.Duration {
 	delay := time.Duration(-1)
-	_ = base.Call(func() { delay = c.cfg.Backoff(d, err) })
+	base.Call(func() { delay = c.cfg.Backoff(d, err) })
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return defaultBackoff(d, err)
 	}

@@ -39,7 +39,7 @@ type Producer[T any] struct {
 	usual   int             // how many messages the intake last received together; used by the intake only
 	flushIn chan struct{}   // received by the intake after all that was sent before
 	usesC   atomic.Bool     // C was called
-	workers sync.WaitGroup
+	workers base.Group
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc

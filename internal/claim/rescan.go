@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -27,8 +26,8 @@ type rescans struct {
 	head     head            // of the claims
 	suspects []table.Suspect // found by the last one: at most one per priority, the highest first
 
-	found   chan rescan    // result of a concurrent one, of capacity 1
-	running sync.WaitGroup // those that claims do not wait for
+	found   chan rescan // result of a concurrent one, of capacity 1
+	running base.Group  // those that claims do not wait for
 
 	patience   time.Duration // timeout of the next one
 	concurrent bool          // claims do not wait for the next one

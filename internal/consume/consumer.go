@@ -119,7 +119,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	defer close(e.idle)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
-	var claiming, feeding, finishing, rest sync.WaitGroup
+	var claiming, feeding, finishing, rest base.Group
 	rest.Go(o.settler.Run)
 	rest.Go(o.extender.Run)
 	rest.Go(func() { c.heartbeat.run(attending) })

@@ -18,6 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// root is the root of the repository, where the tests run. Each changes into it itself: what runs before the tests is not
+// known to the cache of results.
+const root = "../.."
+
 // ceilingsFile has the most of everything that a reader of a package must hold in mind, a line per package.
 const ceilingsFile = "prove/repository/ceilings.txt"
 
@@ -42,6 +46,7 @@ var columnNames = []string{"tokens", "fields", "function-typed fields", "times",
 // TestNoPackageHoldsMoreThanItsCeiling covers the root and internal. State is what makes this library hard to change, so a package that
 // grows must say why, in the commit that raises its ceiling.
 func TestNoPackageHoldsMoreThanItsCeiling(t *testing.T) {
+	t.Chdir(root)
 	ceilings := readCeilings(t)
 	packages, err := filepath.Glob("internal/*")
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 // A program links only the packages that it needs: its own driver, no server for tests, and apart from the standard
 // library only these packages.
 func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
+	t.Chdir(root)
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	require.NoError(t, err)
 	allowed := []string{"jackc/puddle/v2", "sourcegraph/conc", "golang.org/x/sync", "golang.org/x/text/", "google/uuid", "chanq/chanq/sqlbatch", "chanq/chanq/internal/"}
@@ -34,6 +35,7 @@ func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
 var apart = []string{"github.com/chromedp/", "github.com/prometheus/", "github.com/spf13/cobra", "github.com/schollz/progressbar"}
 
 func TestNoModuleOfTheCommandIsInTheBuildList(t *testing.T) {
+	t.Chdir(root)
 	for _, file := range []string{"go.mod", "go.sum"} { // go.sum lists indirect requirements
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -46,6 +48,7 @@ func TestNoModuleOfTheCommandIsInTheBuildList(t *testing.T) {
 
 // A workspace makes these replacements, and go install refuses a command whose go.mod has a replace directive.
 func TestModulesThatAreInstalledReplaceNothing(t *testing.T) {
+	t.Chdir(root)
 	for _, file := range []string{"go.mod", "chanqprom/go.mod", "cmd/chanq/go.mod"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -56,6 +59,7 @@ func TestModulesThatAreInstalledReplaceNothing(t *testing.T) {
 // A program with chanq and a driver, outside of the repository, has few modules in its build list and in its go.mod.
 // Go reads the go.mod of each module in the list, so this needs the network or a module cache that has them.
 func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
+	t.Chdir(root)
 	testdb.Long(t)
 	const (
 		mostListed = 45 // 41 when this was written
@@ -95,6 +99,7 @@ func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
 
 // Small computers run programs with a SQLite file on 32-bit systems, where an int has 32 bits.
 func TestTheLibraryBuildsFor32Bits(t *testing.T) {
+	t.Chdir(root)
 	testdb.Long(t) // SQLite is compiled for each
 	for _, arch := range []string{"386", "arm"} {
 		build := exec.Command("go", "build", ".", "./embedded", "./chanqadmin", "./chanqshards", "./chanqweb", "./pgnotify", "./mssqlnotify")
@@ -106,6 +111,7 @@ func TestTheLibraryBuildsFor32Bits(t *testing.T) {
 
 // The library is configured only by its arguments: it reads no environment variable and opens no connections itself.
 func TestTheLibraryReadsNoEnvironmentAndOpensNoConnection(t *testing.T) {
+	t.Chdir(root)
 	forbidden := regexp.MustCompile(`\b(os\.(Getenv|LookupEnv|Environ|ExpandEnv)|sql\.(Open|OpenDB)|net\.Dial\w*)\(([^n]|n[^i])`) // OpenDB(nil) has no connections
 	looked := 0
 	for _, pattern := range []string{"*.go", "internal/*/*.go", "mssqlnotify/*.go", "pgnotify/*.go", "sqlbatch/*.go", "sqlbatch/*/*.go"} {

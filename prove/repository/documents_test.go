@@ -39,6 +39,7 @@ func documents(t *testing.T, ending string) map[string]string {
 
 // Go code in documents is part of the code that tests compile and run.
 func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
+	t.Chdir(root)
 	var sources []string
 	for _, pattern := range []string{"example*_test.go", "examples/*/*.go", "*/example*_test.go", "prove/ormtx/*_test.go"} {
 		files, err := filepath.Glob(pattern)
@@ -63,6 +64,7 @@ func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
 
 // The package comment begins with code of an example.
 func TestThePackageCommentBeginsWithALoopOverAChannel(t *testing.T) {
+	t.Chdir(root)
 	source, err := os.ReadFile("chanq.go")
 	require.NoError(t, err)
 	example, err := os.ReadFile("example_test.go")
@@ -103,6 +105,7 @@ func unindented(text string) string {
 
 // Each block names its language, so that the tests that run blocks find theirs.
 func TestEachBlockNamesItsLanguage(t *testing.T) {
+	t.Chdir(root)
 	languages := []string{"go", "sh", "sql", "yaml", "text"}
 	for file, text := range documents(t, ".md") {
 		inside := false
@@ -118,6 +121,7 @@ func TestEachBlockNamesItsLanguage(t *testing.T) {
 
 // A line of text directly after a table is rendered as a row of the table.
 func TestTablesEndWithAnEmptyLine(t *testing.T) {
+	t.Chdir(root)
 	code := regexp.MustCompile("(?ms)^```.*?^```$")
 	glued := regexp.MustCompile(`(?m)^\|.*\n[^|\n<].*`)
 	for file, text := range documents(t, ".md") {
@@ -126,6 +130,7 @@ func TestTablesEndWithAnEmptyLine(t *testing.T) {
 }
 
 func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
+	t.Chdir(root)
 	texts := documents(t, ".md")
 	require.Greater(t, len(texts), 10)
 	linked := map[string]bool{"README.md": true}
@@ -162,6 +167,7 @@ func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 // The pages can be read in order: the last line of each page except the last links to the page that follows it
 // in the index.
 func TestThePagesFollowEachOther(t *testing.T) {
+	t.Chdir(root)
 	texts := documents(t, ".md")
 	index, led := texts["docs/README.md"], 0
 	for _, page := range pages(t) {
@@ -202,6 +208,7 @@ func sections(text string) (names []string) {
 // Tests that documents name exist, and each guarantee with tests has a row in the table of reliability. A name
 // that ends in … is a prefix.
 func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
+	t.Chdir(root)
 	beginning := regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Benchmark)\w+|"G\d\d_\w+`)
 	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark|G\\d\\d_)[A-Za-z0-9_]+)(…?)`")
 	tests, checked := map[string]bool{}, 0
@@ -234,6 +241,7 @@ func isThere(tests map[string]bool, name []string) bool {
 
 // TestEachFaultHasATest: each row of docs/internals/faults.md names existing tests.
 func TestEachFaultHasATest(t *testing.T) {
+	t.Chdir(root)
 	text, err := os.ReadFile("docs/internals/faults.md")
 	require.NoError(t, err)
 	tests := map[string]bool{}
@@ -259,6 +267,7 @@ func TestEachFaultHasATest(t *testing.T) {
 
 // Each function and file that ARCHITECTURE.md names in a row exists.
 func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
+	t.Chdir(root)
 	text := documents(t, "ARCHITECTURE.md")["ARCHITECTURE.md"]
 	sources := documents(t, ".go")
 	declared := map[string]bool{} // also methods, as type.method
@@ -301,6 +310,7 @@ func TestTheArchitectureNamesWhatIsThere(t *testing.T) {
 // A browser renders no picture that is not well-formed, and clips text beyond its edge. Hand-written pictures
 // have a title, a viewBox and no script.
 func TestThePicturesAreWellFormed(t *testing.T) {
+	t.Chdir(root)
 	pictures := documents(t, ".svg")
 	require.Contains(t, pictures, "docs/pictures/way.svg")
 	for file, text := range pictures {

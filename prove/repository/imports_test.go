@@ -16,12 +16,12 @@ var mayImport = map[string]struct {
 	role    string
 	imports []string
 }{
-	"internal/base":    {"the local time, calls of the user's functions, events, what is reported", nil},
+	"internal/base":    {"the local time, goroutines, calls of the user's functions, events, what is reported", nil},
 	"internal/order":   {"keys in order, without I/O, clock or goroutine", []string{"sqlbatch"}},
-	"internal/session": {"pinned connections of a *sql.DB", []string{"sqlbatch"}},
+	"internal/session": {"pinned connections of a *sql.DB", []string{"internal/base", "sqlbatch"}},
 	"internal/text":    {"JSON in the encodings of other programs", nil},
-	"internal/status":  {"whether a Notifier works", nil},
-	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"sqlbatch"}},
+	"internal/status":  {"whether a Notifier works", []string{"internal/base"}},
+	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"internal/base", "sqlbatch"}},
 	// It fills results of package order, so that no row is copied. It also determines the dialect of a database, for packages
 	// that do not open a queue.
 	"internal/table":  {"the statements of a queue, and their columns", []string{"internal/base", "internal/order", "internal/session", "sqlbatch", "sqlbatch/postgres", "sqlbatch/sqlite", "sqlbatch/sqlserver"}},
@@ -48,6 +48,7 @@ var mayImport = map[string]struct {
 }
 
 func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
+	t.Chdir(root)
 	const module = "github.com/chanq/chanq"
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
 	require.NoError(t, err)

@@ -41,6 +41,7 @@ var spared = []string{
 
 // TestTextsUsePlainWords reads the documents without their code, the comments of all Go files, and the texts of the product.
 func TestTextsUsePlainWords(t *testing.T) {
+	t.Chdir(root)
 	words := make([]*regexp.Regexp, len(plainWords))
 	for i, w := range plainWords {
 		words[i] = regexp.MustCompile(`(?i)\b(` + w.pattern + `)\b`)
