@@ -197,7 +197,8 @@ func TestASlowNetworkIsNoLimit(t *testing.T) {
 		require.Zero(w, time.Since(began), "it is used again")
 		require.NoError(w, <-ended)
 		require.NoError(w, run(claim, "x"))
-		require.Equal(w, 2, w.db.Stats().InUse, "both stay")
+		require.GreaterOrEqual(w, w.db.Stats().InUse, 2, "both stay; a parallel attempt may make a third")
+		pass(6 * trip) // which has then ended
 		extend.Close()
 		claim.Close()
 	})
