@@ -286,7 +286,7 @@ func (q *queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	unknown := q.classify(err) == sqlbatch.Unknown || session.Fell(err)
+	unknown := q.classify(err) == sqlbatch.Unknown
 	return &OpError{Op: op, Queue: q.cfg.Label, Unknown: unknown, Err: q.explain(err)}
 }
 

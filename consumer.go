@@ -164,8 +164,8 @@ func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 //   - Five seconds later it gives up the settles that are not stored: those messages are redelivered when their leases expire.
 //     Shutdown returns, 6 s after the end of ctx at the latest.
 //
-// The error is Err if the consumer ended by a permanent error, as that of Handle is. Otherwise it wraps the cause of ctx, and states how
-// many leases were released, settles given up, and handlers not returned.
+// The error is Err if the consumer ended by a permanent error, as that of Handle is. Otherwise it wraps the cause of ctx, and counts the
+// leases not settled, which were released, the settles not confirmed, and the handlers that have not returned.
 //
 // Any goroutine may call Shutdown again: the first ctx that ends counts, and a later call waits for handlers that had not returned.
 // The *sql.DB is in use until they have. After Handle, HandleBatches or Pipe has returned, Shutdown has nothing left to do. On SQLite

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -53,7 +54,8 @@ func ExampleConsumer_Handle() {
 	// dead: 1
 }
 
-// In a loop over a channel, Settle does what Handle does with the error of a handler.
+// In a loop over a channel, Settle does what Handle does with the error of a handler. A service loops until its context ends, for
+// example by a signal, and then gives the rest 20 seconds.
 func ExampleDelivery_Settle() {
 	ctx := context.Background()
 	db := memory()
@@ -69,10 +71,14 @@ func ExampleDelivery_Settle() {
 	}
 	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
-	for lease := range consumer.C() {
-		check(lease.Settle(fetch(lease.Context(), lease)))
+	for lease := range consumer.C() { // until ctx ends, or here the queue is empty
+		if err := lease.Settle(fetch(lease.Context(), lease)); err != nil {
+			slog.Warn("not settled: it is redelivered", "id", lease.ID, "err", err)
+		}
 	}
-	check(consumer.Shutdown(ctx))
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second) // ctx may have ended
+	defer cancel()
+	check(consumer.Shutdown(drain)) // nil: all settles are in the database
 	stats := consumer.Stats()
 	fmt.Println(stats.Acked, "acked,", stats.Dead, "dead")
 	// Output: 1 acked, 1 dead

@@ -36,7 +36,7 @@ func ExampleQueue_SendTx() {
 				return err
 			}
 			_, err := tx.ExecContext(ctx, "INSERT INTO customers (name) VALUES (?)", name)
-			return err // nil: commit, and wake idle consumers; otherwise no mail is sent
+			return err // nil: commit; otherwise no mail is sent
 		})
 	}
 	for _, name := range []string{"Ada", "Grace", "Ada"} {

@@ -2,13 +2,20 @@ package chanq
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -117,4 +124,80 @@ func meetFault(t *testing.T, at string) {
 	}
 	<-soon(t).Done()
 	require.Fail(t, "the program continues", err)
+}
+
+// TestAPanicOfTheDriverEndsTheProgram: also if the goroutine that called chanq recovers from panics, as servers do. database/sql and the
+// driver might have left locks that nothing opens.
+func TestAPanicOfTheDriverEndsTheProgram(t *testing.T) {
+	const variable = "CHANQ_PANIC"
+	if where := os.Getenv(variable); where != "" {
+		meetPanic(t, where)
+		return
+	}
+	for _, where := range []string{"claim", "ack", "pipe", "call", "caller"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAPanicOfTheDriverEndsTheProgram$")
+			program.Env = append(os.Environ(), variable+"="+where, "TMPDIR="+t.TempDir())
+			out, err := program.CombinedOutput()
+			require.Error(t, err)
+			require.Contains(t, string(out), "panic: oh, in a statement of chanq\n", where)
+			require.Contains(t, string(out), "faultdb", "the stack of the driver")
+		})
+	}
+}
+
+// connector opens connections of a data source.
+type connector struct {
+	driver driver.Driver
+	source string
+}
+
+func (c connector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.source) }
+func (c connector) Driver() driver.Driver                        { return c.driver }
+
+// meetPanic makes the driver panic, and waits for at most 10 s.
+func meetPanic(t *testing.T, where string) {
+	source := "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "q.db")) + "?_txlock=immediate&_pragma=synchronous(FULL)"
+	faults := faultdb.New(connector{openSQLite(t).Driver(), source})
+	db := sql.OpenDB(faults)
+	require.NoError(t, Migrate(t.Context(), db, "orders", Config{}))
+	q, err := Open[string](t.Context(), db, "orders", Config{})
+	require.NoError(t, err)
+	_, err = q.Send(t.Context(), Message[string]{})
+	require.NoError(t, err)
+	c := testConsumer(t, q, ConsumerConfig{})
+	panics := func(texts ...string) {
+		faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if slices.Contains(texts, op.Text) || op.Kind == faultdb.Begin {
+				return faultdb.Panic(errors.New("oh"))
+			}
+			return faultdb.Fault{}
+		})
+	}
+	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	st := q.core.table.SQL
+	switch where {
+	case "claim":
+		panics(st.Claim(sqlbatch.ClaimParams{Rows: 1}).Text)
+		(<-c.C()).Release()
+	case "ack":
+		panics(st.Ack(make([]sqlbatch.Item, 1)).Text, st.SkipLocked().Ack(make([]sqlbatch.Item, 1)).Text)
+		err = (<-c.C()).Ack()
+	case "pipe":
+		panics()
+		err = Pipe(c, q, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
+	case "call":
+		panics(st.Empty().Text)
+		_, err = q.Empty(within)
+	case "caller":
+		panics(st.Enqueue(make([]sqlbatch.Row, 1)).Text)
+		func() {
+			defer func() { _ = recover() }()
+			_, err = q.Send(within, Message[string]{})
+		}()
+	}
+	<-within.Done()
+	panic(fmt.Sprint("the program continues: ", err)) // without a cleanup, which might wait
 }

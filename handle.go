@@ -270,18 +270,26 @@ func (c *consumer) attempt(do func() error, then func(took time.Duration, err er
 
 // dispose settles a lease according to its handler's error, unless it is settled or lost.
 func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
-	switch l := d.lease; {
-	case err == nil && l.State() == lease.InTx && !l.RolledBack.Load():
-		l.Unwatch() // the caller's commit acks it, and its context is no longer needed
-		c.engine.Returned(l)
-		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
-		return
-	case err == nil && l.State() == lease.Settled && l.ByTx:
-		l.Unwatch()
+	if err == nil && c.ackedInTx(d.lease) {
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
 	}
 	_ = c.settle(d, Outcome(err), took, err) // Wait and the hooks report ErrLeaseLost, ErrSettled or ErrClosed
+}
+
+// ackedInTx reports whether AckTx has acked a lease whose reader has finished without an error: the caller's commit acks it, or has
+// acked it, and its context is no longer needed.
+func (c *consumer) ackedInTx(l *lease.Lease) bool {
+	switch {
+	case l.State() == lease.InTx && !l.RolledBack.Load():
+		l.Unwatch()
+		c.engine.Returned(l)
+		return true
+	case l.State() == lease.Settled && l.ByTx:
+		l.Unwatch()
+		return true
+	}
+	return false
 }
 
 // settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is the error of a handler, or the cause.

@@ -207,10 +207,14 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 		Handled: func(e HandledEvent) {
 			level, message := slog.LevelDebug, "chanq: handled"
 			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease && e.Outcome != OutcomeDeadLetter {
-				level, message = failed, "chanq: handler failed"
+				level, message = failed, "chanq: attempt failed"
 			}
 			if ctx := context.Background(); log.Enabled(ctx, level) {
-				log.Log(ctx, level, message, "queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt, "outcome", e.Outcome, "next", e.Next, "took", e.Took, "err", e.Err)
+				attrs := []any{"queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt, "outcome", e.Outcome, "next", e.Next}
+				if e.Took > 0 { // it was a call of a handler
+					attrs = append(attrs, "took", e.Took)
+				}
+				log.Log(ctx, level, message, append(attrs, "err", e.Err)...)
 			}
 		},
 		Dead: func(e DeadEvent) {

@@ -83,12 +83,16 @@ func (d *Delivery) Deadline() time.Time {
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
 
 // Settle does what Consumer.Handle does with the error of a handler: nil acks, and any other error is Nack(err). Use it in a loop
-// over a channel: l.Settle(work(l.Context(), l)). It returns as Ack does.
+// over a channel: l.Settle(work(l.Context(), l)). After AckTx, nil leaves the lease to the commit; an error means that the transaction
+// was rolled back. It returns as Ack does.
 func (d *Delivery) Settle(err error) error {
-	if err == nil {
-		return d.Ack()
+	switch {
+	case err != nil:
+		return d.Nack(err)
+	case d.lease != nil && holderOf(d.lease).ackedInTx(d.lease):
+		return nil
 	}
-	return d.Nack(err)
+	return d.Ack()
 }
 
 // Nack releases the message as a failed attempt. The message is due again after ConsumerConfig.Backoff. Up to 2000 bytes of the text

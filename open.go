@@ -39,7 +39,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	}
 	if err == nil {
 		core.adopt(found)
-		err = tables.trust()
+		err = tables.trust(ctx)
 	}
 	if err != nil {
 		return nil, core.failed("open", core.unanswered(err))
@@ -85,7 +85,7 @@ const (
 
 // trust returns an unfitError if settings of the database would break the guarantees of chanq. It costs one round trip, and needs no
 // tables.
-func (s schema) trust() error {
+func (s schema) trust(ctx context.Context) error {
 	found := map[string][]string{}
 	err := s.run(s.q.table.SQL.Problems(), func(rows *sql.Rows) error {
 		var kind, what string
@@ -104,7 +104,7 @@ func (s schema) trust() error {
 		case kind == sqlbatch.ProblemForm:
 			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.names.Queue))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
-		case kind == sqlbatch.ProblemMemory && s.q.db.QueryRow("SELECT 1 FROM sqlite_master").Scan(new(int)) == nil: // the other connection has tables
+		case kind == sqlbatch.ProblemMemory && s.shared(ctx):
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))
 		case remedy == "":
@@ -117,4 +117,12 @@ func (s schema) trust() error {
 		return &unfitError{err}
 	}
 	return nil
+}
+
+// shared reports whether the other connections of the *sql.DB have the tables of this one.
+func (s schema) shared(ctx context.Context) bool {
+	return s.q.db.Stats().MaxOpenConnections == 1 || // there are no others
+		session.Within(ctx, s.q.cfg.StatementTimeout, func(ctx context.Context) error {
+			return s.q.db.QueryRowContext(ctx, "SELECT 1 FROM sqlite_master").Scan(new(int))
+		}) == nil
 }

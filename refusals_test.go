@@ -97,6 +97,28 @@ func TestADatabaseOfOneConnectionIsRefused(t *testing.T) {
 	}
 }
 
+// A limit of one connection is the usual way to share a database in memory, and no reason to wait for another connection.
+func TestADatabaseInMemoryWithOneConnectionIsMigratedAtOnce(t *testing.T) {
+	db, err := sql.Open("sqlite", ":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, name := range []string{"orders", "orders", "mails"} {
+		require.NoError(t, chanq.Migrate(ctx, db, name, chanq.Config{}))
+	}
+	_, err = chanq.Open[string](ctx, db, "orders", chanq.Config{})
+	requireWords(t, err, "SetMaxOpenConns(2)")
+	db.SetMaxOpenConns(2) // the check of the other connection ends, though the program holds it
+	held, err := db.Conn(ctx)
+	require.NoError(t, err)
+	defer held.Close()
+	_, err = chanq.Open[string](ctx, db, "orders", chanq.Config{StatementTimeout: 100 * time.Millisecond})
+	require.Error(t, err)
+	require.NoError(t, ctx.Err())
+}
+
 func TestAWrongQueueNameIsRefused(t *testing.T) {
 	faults, db, _ := opened(t, chanq.Config{})
 	before := faults.Ops()

@@ -132,15 +132,15 @@ func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end stri
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
 	}
-	if err := (schema{q, run}).migrate(end); err != nil {
+	if err := (schema{q, run}).migrate(ctx, end); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return q.failed("migrate", err)
 	}
 	return nil
 }
 
-func (s schema) migrate(end string) error {
-	if err := s.trust(); err != nil {
+func (s schema) migrate(ctx context.Context, end string) error {
+	if err := s.trust(ctx); err != nil {
 		return err
 	}
 	found, err := s.unlocked()

@@ -139,7 +139,7 @@ func (q *Queue) fail(op string, err error) error {
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", chanq.ErrNoSchema, q.Name(), err)
 	}
-	return &chanq.OpError{Op: op, Queue: q.Label(), Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+	return &chanq.OpError{Op: op, Queue: q.Label(), Unknown: class == sqlbatch.Unknown, Err: err}
 }
 
 // refuse returns the error of an argument of op.

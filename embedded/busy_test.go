@@ -28,7 +28,6 @@ func TestTheWaitForAnotherProgramEndsWithTheContext(t *testing.T) {
 		"its context ends":             {kind: writes, busy: 1000, limit: time.Second, tries: 4, lasts: 4*busyTry + 3*busyPause, refuse: busyError{}},
 		"nothing ends it":              {kind: writes, busy: 1000, tries: 39, lasts: 39*busyTry + 38*busyPause, refuse: busyError{}},
 		"a statement in a transaction": {kind: writes, inTx: true, busy: 1, tries: 1, lasts: busyTry, refuse: busyError{}},
-		"a script":                     {kind: scripts, busy: 1, tries: 1, lasts: busyTry, refuse: busyError{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

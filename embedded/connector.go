@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -246,9 +247,14 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 	return nothing, nil
 }
 
-// patiently runs a statement again while another program holds a lock, until busyTimeout is over or ctx ends. Within a transaction, which has
-// the lock, only a commit waits; a script might have run in part.
+// patiently runs a statement again while another program holds a lock, until busyTimeout is over or ctx ends. Within a
+// transaction, which has the lock, only a commit waits. A script might have run in part: there SQLite waits itself, and
+// does not see the end of ctx.
 func patiently[R any](ctx context.Context, c *conn, k kind, run func() (R, error)) (R, error) {
+	if k == scripts {
+		c.waitFor(busyTimeout)
+		defer c.waitFor(busyTry)
+	}
 	for until := time.Now().Add(busyTimeout); ; {
 		result, err := run()
 		if !isBusy(err) || k == scripts || c.inTx && k != commits || time.Now().After(until) {
@@ -260,6 +266,11 @@ func patiently[R any](ctx context.Context, c *conn, k kind, run func() (R, error
 			return result, err
 		}
 	}
+}
+
+// waitFor sets how long SQLite itself waits for a lock. It takes no lock.
+func (c *conn) waitFor(d time.Duration) {
+	_, _ = c.sqliteConn.ExecContext(context.Background(), fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()), nil)
 }
 
 // isBusy reports SQLITE_BUSY, except for a transaction that reads an old state and can therefore never write.

@@ -49,3 +49,31 @@ func TestACallThatWasGivenUpIsNotApplied(t *testing.T) {
 		require.Zero(t, rows, name)
 	}
 }
+
+// A program creates its own tables by a script when it starts, while another program writes.
+func TestAScriptWaitsForAnotherProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	db, err := embedded.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	_, err = db.Exec("CREATE TABLE t (x INTEGER)")
+	require.NoError(t, err)
+	program, err := sql.Open("sqlite", "file:"+path)
+	require.NoError(t, err)
+	defer program.Close()
+	foreign, err := program.Conn(t.Context())
+	require.NoError(t, err)
+	defer foreign.Close()
+	_, err = foreign.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	go func() { // ends with the test, which waits for its commit
+		time.Sleep(time.Second) // the other program writes for longer than SQLite itself waits for other statements
+		_, _ = foreign.ExecContext(t.Context(), "COMMIT")
+	}()
+	_, err = db.ExecContext(t.Context(), "CREATE TABLE a (x INTEGER); CREATE TABLE b (x INTEGER)")
+	require.NoError(t, err)
+	wait := 0
+	require.NoError(t, db.QueryRow("PRAGMA busy_timeout").Scan(&wait))
+	require.Equal(t, 250, wait)
+}

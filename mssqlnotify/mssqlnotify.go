@@ -211,10 +211,7 @@ func (b *Notifier) request(r request) (answers []answer, err error) {
 		return nil, err
 	}
 	defer func() {
-		if p := recover(); p != nil { // a panic of the driver
-			err = fmt.Errorf("panic: %v", p)
-			b.abandon()
-		} else if err != nil {
+		if err != nil {
 			b.discard()
 		}
 	}()
@@ -279,15 +276,6 @@ func (b *Notifier) discard() {
 	_ = b.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = b.conn.Close()
 	b.conn = nil
-}
-
-// abandon closes the driver's connection after a panic, which might have left the *sql.Conn
-// locked: its Close would never return.
-func (b *Notifier) abandon() {
-	defer func() { _ = recover() }()
-	conn := b.conn
-	b.conn = nil
-	_ = conn.Raw(func(raw any) error { return raw.(driver.Conn).Close() })
 }
 
 // wait waits for d, for work (unless it is nil), or for Close.

@@ -327,29 +327,6 @@ func TestOrderedQueuesDoNotUseANotifier(t *testing.T) {
 	})
 }
 
-func TestADriverThatPanicsIsAnError(t *testing.T) {
-	each(t, func(w *world) {
-		w.Queue("work", chanq.Config{})
-		var panics atomic.Bool
-		panics.Store(true)
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if isRequest(op) && panics.Swap(false) {
-				return faultdb.Panic(errPanic)
-			}
-			return faultdb.Fault{}
-		})
-		b, changed := w.notifier(w.DB)
-		woken, stop := b.Listen("dbo.work", nil)
-		require.ErrorContains(w, testdb.Receive(w, changed, "the report"), errPanic.Error())
-		stop()
-		require.True(w, isClosed(woken))
-		woken, stop = b.Listen("dbo.work", nil)
-		defer stop()
-		testdb.Receive(w, woken, "the first value")
-		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
-	})
-}
-
 // A closed Notifier leaves no lock, no connection and no listener.
 func TestCloseEndsTheRunningRequestAndConsumersPoll(t *testing.T) {
 	each(t, func(w *world) {

@@ -2,7 +2,6 @@ package mssqlnotify_test
 
 import (
 	"database/sql"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -99,5 +98,3 @@ func (w *world) failEach(c sqlbatch.Class) {
 		return faultdb.Fault{}
 	})
 }
-
-var errPanic = errors.New("panic")

@@ -45,7 +45,7 @@ func (s *shop) register(ctx context.Context, name string) error {
 			return err
 		}
 		_, err := s.mails.SendTx(ctx, tx, chanq.Msg("Welcome, "+name))
-		return err // nil: commit, and wake idle consumers; otherwise no mail is sent
+		return err // nil: commit; otherwise no mail is sent
 	})
 }
 

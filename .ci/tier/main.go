@@ -5,7 +5,12 @@
 // It prints what go test prints without -v (the packages, and the output of failed tests), then a
 // table: for each package of the tier NAME the tests and subtests that passed, were skipped and
 // failed, how many seconds it ran and how many of a processor it used, its child processes' included; and the slowest tests,
-// whose seconds are shared with the tests that run at the same time. Its exit status is that of go test.
+// whose seconds are shared with the tests that run at the same time.
+//
+// At most three tests that fail are run once more, each alone, and both results are printed. A test that passes alone is reported as
+// UNSTABLE and is no failure: thousands of tests share few cores and real clocks here, and one that a busy machine delayed says nothing
+// about chanq. More failures than three, a panic, a data race and what fails twice are failures. The exit status is that of go test
+// otherwise.
 package main
 
 import (
@@ -19,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,7 +112,7 @@ func run(tier string, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	packages, tests, panics, err := report(out, os.Stdout)
+	packages, tests, failed, panics, err := report(out, os.Stdout)
 	if waited := cmd.Wait(); waited != nil {
 		err = waited
 	}
@@ -118,21 +124,62 @@ func run(tier string, args []string) error {
 	for _, name := range slices.Sorted(maps.Keys(panics)) {
 		fmt.Print("\n", panics[name])
 	}
-	return err
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || len(panics) > 0 || len(failed) == 0 || len(failed) > again {
+		return err
+	}
+	return alone(args, failed)
 }
 
-// report copies the relevant output, counts tests, and returns the messages of panics without their
-// stacks.
-func report(from io.Reader, to io.Writer) (packages map[string]*tally, tests []slow, panics map[string]string, err error) {
+// again is how many failed tests are run once more.
+const again = 3
+
+// failure is a failed test without failed subtests. Its package may have failed without one: then its test is empty.
+type failure struct {
+	pkg, test string
+	final     bool // a data race
+}
+
+// alone runs each of the failed tests once more, with the arguments of the first run except its packages.
+func alone(args []string, failed []failure) error {
+	var flags []string
+	for _, arg := range args {
+		if arg != "work" && !strings.HasPrefix(arg, ".") && !strings.HasPrefix(arg, "/") {
+			flags = append(flags, arg)
+		}
+	}
+	for _, f := range failed {
+		if f.final || f.test == "" {
+			return fmt.Errorf("%s %s failed, and is not run once more", short(f.pkg), f.test)
+		}
+		parts := strings.Split(f.test, "/")
+		for i, part := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+		}
+		fmt.Printf("\n== once more, alone: %s %s\n", short(f.pkg), f.test)
+		cmd := exec.Command("go", append(append([]string{"test", "-v", "-run", strings.Join(parts, "/")}, flags...), f.pkg)...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return err
+		}
+	}
+	for _, f := range failed {
+		fmt.Printf("\n== UNSTABLE: %s %s failed while others ran and passed alone. Its output is above.\n", short(f.pkg), f.test)
+	}
+	return nil
+}
+
+// report copies the relevant output, counts tests, and returns those that failed and the messages of panics without their stacks.
+func report(from io.Reader, to io.Writer) (packages map[string]*tally, tests []slow, failed []failure, panics map[string]string, err error) {
 	packages, panics = map[string]*tally{}, map[string]string{}
-	written, panicking := map[string]*strings.Builder{}, map[string]bool{}
+	written, panicking, raced := map[string]*strings.Builder{}, map[string]bool{}, map[string]bool{}
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return packages, tests, panics, nil
+			return packages, tests, failed, panics, nil
 		} else if err != nil {
-			return packages, tests, panics, err
+			return packages, tests, failed, panics, err
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil { // not a line of go test
@@ -162,7 +209,9 @@ func report(from io.Reader, to io.Writer) (packages map[string]*tally, tests []s
 				written[key] = &strings.Builder{}
 			}
 			written[key].WriteString(e.Output)
+			raced[key] = raced[key] || strings.Contains(e.Output, "DATA RACE") || strings.Contains(e.Output, "race detected")
 		case e.Test == "" && e.Action == "fail":
+			failed = addFailure(failed, failure{pkg: e.Package})
 			// A binary that panicked or timed out has reported it in the tests that were running.
 			for _, running := range slices.Sorted(maps.Keys(written)) {
 				if strings.HasPrefix(running, e.Package+" ") {
@@ -177,6 +226,9 @@ func report(from io.Reader, to io.Writer) (packages map[string]*tally, tests []s
 			if n := len(tests); n == 0 || !strings.HasPrefix(tests[n-1].name, name+"/") {
 				tests = append(tests, slow{name, e.Elapsed})
 			}
+			if e.Action == "fail" {
+				failed = addFailure(failed, failure{pkg: e.Package, test: e.Test, final: raced[key]})
+			}
 			if written[key] != nil {
 				text := written[key].String()
 				if e.Action == "pass" || e.Action == "skip" && !strings.Contains(text, "NOT TESTED") {
@@ -187,6 +239,17 @@ func report(from io.Reader, to io.Writer) (packages map[string]*tally, tests []s
 			delete(written, key)
 		}
 	}
+}
+
+// addFailure adds a failure, unless it only says that a subtest of it, or a test of its package, has failed.
+func addFailure(failed []failure, f failure) []failure {
+	caused := func(other failure) bool {
+		return other.pkg == f.pkg && (f.test == "" || strings.HasPrefix(other.test, f.test+"/"))
+	}
+	if !f.final && slices.ContainsFunc(failed, caused) {
+		return failed
+	}
+	return append(failed, f)
 }
 
 // behindVerdict returns the output of a binary after the last line of a test that did not fail. go

@@ -617,19 +617,6 @@ func TestAPermanentErrorOfOneKindProvesNothingAboutAnother(t *testing.T) {
 	})
 }
 
-func TestAPermanentFailureMayBeOfUnknownOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := settings()
-		cfg.Loop.Unknown = func(err error) bool { return err == classed(sqlbatch.Permanent) } // as after a driver's panic
-		w := newWorld(t, cfg)
-		w.set(failing(classed(sqlbatch.Permanent), 2))
-		w.addAll(batch.Now, numbered(1, 2)...)
-		require.NoError(t, w.outcome(1).Err)
-		require.True(t, w.outcome(2).Unknown)
-		w.close()
-	})
-}
-
 func TestIsolatedReportsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())

@@ -60,11 +60,10 @@ const (
 
 // Failure is a failed try.
 type Failure struct {
-	Err     error
-	Class   sqlbatch.Class
-	Unknown bool // the try might have been applied
-	Waited  bool // for a connection, until its timeout
-	Began   time.Time
+	Err    error
+	Class  sqlbatch.Class // Unknown: the try might have been applied
+	Waited bool           // for a connection, until its timeout
+	Began  time.Time
 }
 
 // Health gets reports of whether the database answers. began is the start of the operation.
@@ -78,7 +77,6 @@ type Health interface {
 type Loop struct {
 	Health   Health
 	Classify func(error) sqlbatch.Class
-	Unknown  func(error) bool // reports a try that might have been applied, whatever its class; nil: none
 	Waited   func(error) bool // reports a try that got no connection; nil: none
 	Timeout  time.Duration    // of one try; 0: as long as its context
 	Longest  time.Duration    // pause; 0: 5 s
@@ -108,12 +106,7 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 	case ErrNotAsked:
 		return nil
 	}
-	class := l.Classify(err)
-	return &Failure{
-		Err: err, Class: class, Began: began,
-		Unknown: class == sqlbatch.Unknown || l.Unknown != nil && l.Unknown(err),
-		Waited:  l.Waited != nil && l.Waited(err),
-	}
+	return &Failure{Err: err, Class: l.Classify(err), Waited: l.Waited != nil && l.Waited(err), Began: began}
 }
 
 // Failed records a failure that is to be repeated, and returns the pause before. It reports to Health if the database is down and ctx has

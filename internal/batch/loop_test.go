@@ -83,7 +83,7 @@ func TestATryHasItsOwnTimeAndItsEndProvesNothingAboutTheDatabase(t *testing.T) {
 			})
 			require.Equal(t, want, time.Since(began))
 			require.ErrorIs(t, f.Err, context.DeadlineExceeded)
-			require.True(t, f.Unknown)
+			require.Equal(t, sqlbatch.Unknown, f.Class)
 			loop.Failed(ctx, f)
 		}
 		require.Equal(t, reports{"down"}, health, "the second one was given up")

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // forever is longer than any wait.
@@ -306,7 +308,7 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	for _, item := range left {
 		if p := item.place(); p.state == writing {
 			p.Turn, p.Ahead, p.state = 0, false, held
-			p.Unknown = p.Unknown || f != nil && f.Unknown
+			p.Unknown = p.Unknown || f != nil && f.Class == sqlbatch.Unknown
 		}
 	}
 	w.writer.mu.Unlock()

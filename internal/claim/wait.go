@@ -7,7 +7,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/notify"
-	"github.com/chanq/chanq/internal/table"
 )
 
 // The pauses of a Plain.
@@ -145,9 +144,6 @@ func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 	}
 	due, any, err = p.table.NextDue(p.cfg.SpareTime, p.rescans.head.ask(base.Now()))
 	if err != nil {
-		if table.Panicked(err) { // a panic of the driver is not repeated
-			p.cfg.Holder.Broken(err)
-		}
 		return math.MaxInt64, false, false, err
 	}
 	p.pace.looks.Add(1)

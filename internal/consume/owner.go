@@ -44,7 +44,7 @@ func (o *owner) makeSettles(c *Consumer) {
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
 		Mover:   lease.MoverOf(cfg.Values),
 		Timeout: cfg.StatementTimeout, Consumer: c.membership.Until,
-		Lost: cfg.Observer.Lost, Broken: c.Broken, Unread: func() { o.unread(c.feed) },
+		Lost: cfg.Observer.Lost, Unread: func() { o.unread(c.feed) },
 	})
 }
 

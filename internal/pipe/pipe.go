@@ -92,7 +92,7 @@ func New(cfg Config) *Pipe {
 	p.writer = batch.New(batch.Config[*Item]{
 		Full: []int{cfg.Inputs}, Cut: p.fit, Capacity: 2 * cfg.Inputs, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
 		Longest: cfg.Longest, Workers: 1,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: cfg.Timeout},
 		Isolated: cfg.Isolated.Set,
 		Write:    p.write, Absent: p.absent, Done: p.done,
 	})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -25,7 +24,7 @@ type Direct struct {
 // Send stores all rows or none, and repeats a failed try until ctx ends, unless the database rejects it. keyed means that an ID or a key
 // might be in the queue already. unknown reports that the rows might be stored despite err.
 func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (receipts []Receipt, unknown bool, err error) {
-	loop := batch.Loop{Health: &base.Availability{}, Classify: d.Classify, Unknown: session.Fell}
+	loop := batch.Loop{Health: &base.Availability{}, Classify: d.Classify}
 	longest := 4 * d.Timeout
 	for {
 		receipts = make([]Receipt, len(rows))
@@ -38,7 +37,7 @@ func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (rece
 			return receipts, false, nil
 		}
 		// Also after a Duplicate: the driver has repeated an INSERT whose outcome it did not know.
-		stored := f.Unknown || f.Class == sqlbatch.Duplicate
+		stored := f.Class == sqlbatch.Unknown || f.Class == sqlbatch.Duplicate
 		unknown, keyed = unknown || stored, keyed || stored
 		switch f.Class {
 		case sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent:

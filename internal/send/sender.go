@@ -108,7 +108,7 @@ func New(cfg Config) *Sender {
 			return Cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })
 		},
 		InTurn: cfg.InFlight == 1, Workers: cfg.Workers,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
 		Isolated: cfg.Isolated,
 		Write:    s.write, Done: s.done,
 	})

@@ -54,11 +54,10 @@ func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, fa
 }
 
 // Connect returns a connection that answers a ping. The caller owns it and must close it. Connect returns when ctx ends,
-// whatever the driver does, and returns a panic of the driver as an error.
+// whatever the driver does.
 func Connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) { return connect(ctx, db, true) }
 
 func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {
-	defer caught(&err)
 	began := time.Now()
 	conn, err = db.Conn(ctx)
 	asked := time.Now()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"runtime/debug"
 
 	"github.com/jackc/puddle/v2"
 
@@ -31,37 +29,6 @@ func Unconnected(err error) bool {
 	return errors.As(err, &notRun) && notRun.Unconnected
 }
 
-// PanicError is a panic of the driver or of a scan function, as an error. Whether the database
-// has applied the statement is unknown, unless the error is wrapped in a NotRunError. If the
-// statement is repeated, it panics again.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func newPanicError(p any) *PanicError { return &PanicError{Value: p, Stack: debug.Stack()} }
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
-
-// caught turns a panic into an error. It must be deferred.
-func caught(err *error) {
-	if p := recover(); p != nil {
-		*err = newPanicError(p)
-	}
-}
-
-// Panicked reports whether err is a panic.
-func Panicked(err error) bool {
-	var p *PanicError
-	return errors.As(err, &p)
-}
-
-// Fell reports whether a statement panicked: its outcome is unknown, but it must not be repeated.
-func Fell(err error) bool {
-	var notRun *NotRunError
-	return Panicked(err) && !errors.As(err, &notRun)
-}
-
 // errClosed is the error of a *sql.DB that was closed: database/sql does not export it.
 var errClosed = func() error {
 	db := sql.OpenDB(nil)
@@ -77,10 +44,9 @@ func closed(db *sql.DB) bool {
 	return err == errClosed
 }
 
-// Hopeless reports that no later statement can succeed: err is a panic, or the *sql.DB or the
-// pool below it was closed.
+// Hopeless reports that no later statement can succeed: the *sql.DB or the pool below it was closed.
 func Hopeless(err error) bool {
-	return Panicked(err) || errors.Is(err, errClosed) || errors.Is(err, puddle.ErrClosedPool)
+	return errors.Is(err, errClosed) || errors.Is(err, puddle.ErrClosedPool)
 }
 
 // Classify returns the dialect's class of err, except that a hopeless one is permanent, and

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/puddle/v2"
@@ -23,7 +24,8 @@ type Part struct {
 	slots   chan struct{} // has a value for each session in use
 	maxAge  time.Duration // of a session; 0 is no limit
 	maxIdle time.Duration
-	last    func() // called at the end of Close, unless it is nil
+	last    func()      // called at the end of Close, unless it is nil
+	failing atomic.Bool // a statement failed on a new connection as well, and none has succeeded since: see afresh
 
 	mu     sync.Mutex     // guards ended, and the start of strays
 	ended  bool           // Items starts no more statements
@@ -141,18 +143,26 @@ func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*s
 	return took, err
 }
 
-// afresh calls do, and calls it again on a new connection if it fails for good, because only the connection might be the cause: a plan or
-// a prepared statement in its cache, a role or a setting that an earlier user has left.
+// afresh calls do, and calls it again on a new connection if it fails for good, because only the connection might be
+// the cause: a plan or a prepared statement in its cache, a role or a setting that an earlier user has left. A new
+// connection costs the application its idle ones, so a statement that is repeated later anyway, and one that follows a
+// failure on a new connection, is not run again.
 func (p *Part) afresh(ctx context.Context, s *session, do func() error) error {
 	s.read = false
 	err := do()
-	if c := p.pool.dialect.Classify(err); err == nil || s.read || c != sqlbatch.Permanent && c != sqlbatch.NoSchema {
+	switch c := p.pool.dialect.Classify(err); {
+	case err == nil:
+		p.failing.Store(false)
+		return nil
+	case s.read, c != sqlbatch.Permanent && c != sqlbatch.NoSchema, p.need.Kind == Note, p.failing.Load():
 		return err
 	}
 	if err := s.renew(ctx, p.pool); err != nil {
 		return unconnected(err)
 	}
-	return do()
+	err = do()
+	p.failing.Store(err != nil)
+	return err
 }
 
 // RunPatient is RunTimed for a statement that can wait. Of such statements of one kind on the *sql.DB,
@@ -201,7 +211,7 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 		switch {
 		case p.maxAge == 0, !idle && !res.Value().old(time.Since(made), p.maxAge), made.After(began):
 			return res, nil
-		case !p.pool.spare(0) && (!idle || res.Value().answers(ctx) == nil):
+		case !p.pool.spare(0) && (!idle || answers(ctx, res.Value().conn) == nil):
 			return res, nil
 		}
 		res.Value().broken = true
@@ -324,7 +334,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 }
 
 func (p *Part) inTx(ctx context.Context, s *session, f func(tx *sql.Tx) error) (err error) {
-	defer s.caught(&err)
+	defer crash()
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil

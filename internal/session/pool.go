@@ -169,8 +169,7 @@ func Enough(ctx context.Context, db *sql.DB, d sqlbatch.Dialect) error {
 		defer first.Close()
 		var second *sql.Conn
 		if second, err = connect(ctx, db, false); err == nil {
-			discard(second)
-			return nil
+			return second.Close()
 		}
 		err = fmt.Errorf("there is no second connection, and chanq and the application need one each: "+
 			"raise the limit of the driver's pool, the role or the server: %w", err)

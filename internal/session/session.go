@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -20,7 +21,6 @@ type session struct {
 	young    float64              // 0…1: sessions that were created together are not renewed together
 	done     func()               // ends the turn of its statement
 	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
-	fallen   bool                 // the driver has panicked: the *sql.Conn might be locked permanently
 	read     bool                 // rows of the statement were passed to its caller: it cannot be run again
 }
 
@@ -41,27 +41,23 @@ func (s *session) old(age, maxAge time.Duration) bool {
 	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
-// caught is the package's caught, and also marks the connection to be closed. It must be deferred.
-func (s *session) caught(err *error) {
+// crash ends the program if the driver has panicked. It must be deferred. If the panic unwound further and the caller
+// recovered it, calls of the *sql.Conn, and those that wait for the session, might block permanently.
+func crash() {
 	if p := recover(); p != nil {
-		s.broken, s.fallen = true, true
-		*err = newPanicError(p)
+		text := fmt.Sprintf("%v, in a statement of chanq\n%s", p, debug.Stack())
+		go panic(text)
+		select {}
 	}
 }
 
-// answers pings the database and waits for its answer.
-func (s *session) answers(ctx context.Context) (err error) {
-	defer s.caught(&err)
-	return answers(ctx, s.conn)
-}
-
-func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (err error) {
-	defer s.caught(&err)
+func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	defer crash()
 	if len(st.Prior) == 0 {
 		return s.one(ctx, st, scan)
 	}
 	begun := false
-	err = func() error {
+	err := func() error {
 		for _, text := range s.dialect.Begin() {
 			if err := s.one(ctx, sqlbatch.Statement{Text: text}, nil); err != nil {
 				return err
@@ -166,10 +162,6 @@ func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 
 // close returns the connection to the *sql.DB, or closes it if it is broken.
 func (s *session) close() {
-	if s.fallen {
-		s.wreck()
-		return
-	}
 	for _, stmt := range s.prepared {
 		_ = stmt.Close()
 	}
@@ -197,17 +189,4 @@ func (s *session) renew(ctx context.Context, p *Pool) error {
 		s.done = done
 	}
 	return err
-}
-
-// wreck closes the driver's connection below a *sql.Conn that a panic might have left locked.
-// Close of the *sql.Conn would then block permanently. The *sql.DB counts the connection as open
-// from then on.
-func (s *session) wreck() {
-	_ = s.conn.Raw(func(conn any) (err error) {
-		defer caught(new(error))
-		if c, ok := conn.(driver.Conn); ok {
-			_ = c.Close()
-		}
-		return nil
-	})
 }

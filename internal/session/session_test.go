@@ -411,6 +411,32 @@ func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T)
 		require.ErrorIs(w, run(p, "fails"), state("0A000"))
 		require.Equal(w, []int{5, 6}, w.ran, "once")
 		require.NoError(w, all[3].Close())
+		w.ran = nil
+		require.ErrorIs(w, run(p, "fails"), state("0A000"))
+		require.Equal(w, 1, len(w.ran), "a new connection was no help the last time")
+		require.NoError(w, run(p, "x"))
+		w.ran = nil
+		require.ErrorIs(w, run(p, "fails"), state("0A000"))
+		require.Equal(w, 2, len(w.ran), "it might help again")
+		p.Close()
+	})
+}
+
+// Housekeeping is repeated later. Its refusals, for example of a role that may not write a table, close no idle connections.
+func TestAStatementThatCanWaitIsNotTriedOnANewConnection(t *testing.T) {
+	world(t, 0, func(w *database) {
+		w.db.SetMaxIdleConns(5)
+		all := []*sql.Conn{w.application(), w.application(), w.application()}
+		for _, conn := range all {
+			require.NoError(w, conn.Close())
+		}
+		p := w.join(Note, 1)
+		w.texts["refused"] = func(context.Context) error { return state("42501") }
+		for range 3 {
+			require.ErrorIs(w, run(p, "refused"), state("42501"))
+		}
+		require.Equal(w, 3, len(w.ran))
+		require.NoError(w, run(p, "x"))
 		p.Close()
 	})
 }

@@ -62,7 +62,7 @@ func leave(db *sql.DB) {
 // it uses the only session.
 func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
 	if d.Traits().OneWriter {
-		if parts, err := Open(db, d, 0, Need{Kind: Note, Sessions: 1}); err == nil {
+		if parts, err := Open(db, d, 0, Need{Kind: call, Sessions: 1}); err == nil {
 			return parts[0]
 		}
 	}

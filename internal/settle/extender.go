@@ -43,8 +43,6 @@ type ExtenderConfig struct {
 	Lost func(l *lease.Lease, confirmed bool) (report func())
 	// Unread is called when readers have taken no lease for MaxExtend although leases wait.
 	Unread func()
-	// Broken is called with a permanent error, which can only be a panic of the driver.
-	Broken func(op string, err error)
 }
 
 // Extender tracks the leases that a consumer holds, delivered or in the buffer, and leases whose settle is not stored yet. It extends them,
@@ -352,9 +350,6 @@ func (x *Extender) done(_ time.Time, outcomes []batch.Outcome[*lease.Extension])
 		switch state := l.State(); {
 		case o.Err == nil:
 		case o.Err != lease.ErrLost:
-			if table.Panicked(o.Err) {
-				x.cfg.Broken("extend", o.Err)
-			}
 		case state == lease.Expired: // it has expired meanwhile, which was reported
 			l.Lose(lease.Lost)
 		default:

@@ -27,7 +27,6 @@ func (f *fake) extends(ends *time.Duration) (end func()) {
 		Lost: func(l *lease.Lease, confirmed bool) func() {
 			return func() { f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed]) }
 		},
-		Broken: func(op string, err error) { f.broken = append(f.broken, op) },
 	})
 	var running sync.WaitGroup
 	running.Go(f.extender.Run)

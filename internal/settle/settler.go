@@ -114,7 +114,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
 		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Unknown: table.MaybeApplied, Waited: table.Unconnected, Timeout: cfg.Timeout},
+		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: cfg.Timeout},
 		Isolated: cfg.Isolated,
 		Write:    s.write, Absent: s.absent, Done: s.Done,
 	})

@@ -155,12 +155,8 @@ func (t Table) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) 
 	return seen, nil
 }
 
-// MaybeApplied reports an error after which the outcome of a statement is unknown, whatever its class: the driver has panicked.
-func MaybeApplied(err error) bool { return session.Fell(err) }
-
-// Unconnected reports a failure to get a connection, and Panicked a panic of the driver.
+// Unconnected reports a failure to get a connection.
 func Unconnected(err error) bool { return session.Unconnected(err) }
-func Panicked(err error) bool    { return session.Panicked(err) }
 
 // NotRun returns the error of a read, whose outcome cannot be unknown. The earlier statement was not applied to the rows that the read
 // looks up.

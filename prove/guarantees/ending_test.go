@@ -362,7 +362,7 @@ func endBeforeBatch(w *world) {
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// endBroken makes the driver panic in a poll while handlers run.
+// endBroken makes claims fail for good while handlers run.
 func endBroken(w *world) {
 	w.inTime(func(e *drain) {
 		names := sqlbatch.Names{Queue: e.q.Name()}
@@ -375,15 +375,19 @@ func endBroken(w *world) {
 			<-gate
 			return nil
 		})
-		e.panicIn(func(op faultdb.Op) bool {
-			return names.Slots == 0 && looks(op, st) || names.Slots > 0 && testdb.Runs(op, st.Slots())
+		cause := e.Failure(sqlbatch.Permanent)
+		e.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if names.Slots == 0 && (claims(op, st) || looks(op, st)) || names.Slots > 0 && testdb.Runs(op, st.Slots()) {
+				return faultdb.Fail(cause)
+			}
+			return faultdb.Fault{}
 		})
 		e.within("it stops", e.c.Done())
-		require.ErrorContains(e, e.c.Err(), "aargh")
+		require.ErrorIs(e, e.c.Err(), cause)
 		time.Sleep(drainFor / 2)
 		require.NoError(e, held[0].Context().Err(), "handlers continue")
 		close(gate)
-		require.ErrorContains(e, testdb.Receive(e, e.left, "it returns"), "aargh")
+		require.ErrorIs(e, testdb.Receive(e, e.left, "it returns"), cause)
 		e.Heal()
 		require.Zero(e, testdb.Counted(e, e.q).Leased, "acks are stored, and the other messages are released")
 	})

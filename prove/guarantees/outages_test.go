@@ -319,7 +319,7 @@ func oldConnections(w *world) {
 		q := w.Queue("work_"+kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}})
 		out := w.Queue("out_"+kind.String(), chanq.Config{})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		c, piped := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * time.Second}), testdb.Start(w, out, chanq.ConsumerConfig{})
+		c, piped := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 30 * time.Second}), testdb.Start(w, out, chanq.ConsumerConfig{})
 		replaced := make(chan *chanq.Lease[string])
 		go func() {
 			_ = chanq.Pipe(piped, q, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {

@@ -24,6 +24,7 @@ var transacting = []test{
 	{"G08_SendTxRefusesATransactionOfAnotherDatabase", sendTxElsewhere},
 	{"AckTxCommitsOrRollsBackWithTheCaller", ackTx},
 	{"AFailureInTheCallersTransactionIsNotUnknown", failureInTx},
+	{"SettleAfterAckTxFollowsTheTransaction", settleAfterAckTx},
 	{"ALeaseOfAckTxIsNotExtended", ackTxStopsExtension},
 	{"G08_AckTxOfManyLeasesIsOneStatementForAll", ackTxOfMany},
 	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
@@ -279,6 +280,55 @@ func ackTx(w *world) {
 		booked := testdb.Lease(w, ledger, 1, time.Minute)[0]
 		require.Equal(w, "booked", booked.Body)
 		require.NoError(w, booked.Ack())
+		require.NoError(w, c.Shutdown(w.Soon()), "no lease is held")
+	}
+}
+
+// settleAfterAckTx: a loop over a channel settles by the error of its function, and some of its functions ack in a transaction.
+func settleAfterAckTx(w *world) {
+	refused := errors.New("refused")
+	for name, spec := range map[string]chanq.Spec{"work": {}, "line": {Kind: chanq.KindOrdered}} {
+		q := w.Queue(name, chanq.Config{Spec: spec})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 10 * time.Minute, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
+		work := map[string]func(l *chanq.Lease[string]) error{
+			"InTx": func(l *chanq.Lease[string]) error {
+				return chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, tx) })
+			},
+			"InTx refused": func(l *chanq.Lease[string]) error {
+				return chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+					return errors.Join(l.AckTx(ctx, tx), refused)
+				})
+			},
+			"BeginTx": func(l *chanq.Lease[string]) error {
+				tx, err := w.DB.BeginTx(w.Soon(), nil)
+				require.NoError(w, err)
+				return errors.Join(l.AckTx(w.Soon(), tx), tx.Commit())
+			},
+			"BeginTx refused": func(l *chanq.Lease[string]) error {
+				tx, err := w.DB.BeginTx(w.Soon(), nil)
+				require.NoError(w, err)
+				return errors.Join(l.AckTx(w.Soon(), tx), tx.Rollback(), refused)
+			},
+		}
+		for name, do := range work {
+			m := chanq.Message[string]{Body: name}
+			if spec.Kind == chanq.KindOrdered {
+				m.Key = "k"
+			}
+			testdb.Send(w, q, m)
+			l := testdb.Take(w, c, 1)[0]
+			err := do(l)
+			require.NoError(w, l.Settle(err), name)
+			if err == nil {
+				require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q), name)
+				continue
+			}
+			require.ErrorIs(w, err, refused, name)
+			again := testdb.Take(w, c, 1)[0]
+			require.Equal(w, 2, again.Attempt, name)
+			require.NoError(w, again.Settle(nil))
+			require.NoError(w, again.Wait(w.Soon()))
+		}
 		require.NoError(w, c.Shutdown(w.Soon()), "no lease is held")
 	}
 }

@@ -117,15 +117,17 @@ func (o *owners) join() *chanq.Consumer[string] {
 	return c
 }
 
-// asleep waits until n consumers listen, own all slots and do not read any more.
+// asleep waits until n consumers listen, own all slots, none of them more than its share, and do not read any more.
 func (o *owners) asleep(n int) {
 	o.Helper()
 	reads := int64(-1)
 	o.Eventually("they sleep", func() bool {
 		var owned []int
 		listening := o.x.listening()
+		settled := len(listening) == n
 		for _, slots := range listening {
 			owned = append(owned, slots...)
+			settled = settled && len(slots) <= (4+n-1)/n
 		}
 		slices.Sort(owned)
 		before := reads
@@ -134,7 +136,7 @@ func (o *owners) asleep(n int) {
 			s := c.Stats()
 			reads += s.Claims + s.EmptyClaims
 		}
-		if reads == before && len(listening) == n && slices.Equal(owned, []int{0, 1, 2, 3}) {
+		if reads == before && settled && slices.Equal(owned, []int{0, 1, 2, 3}) {
 			return true // they sleep at this moment
 		}
 		o.pass(100 * time.Millisecond)

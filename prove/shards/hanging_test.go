@@ -3,7 +3,6 @@ package shards_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/memnet"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // within requires that a call returned long before the context of soon would have ended.
@@ -191,24 +189,5 @@ func TestMessagesWithoutAKeyAvoidAnUnavailableShard(t *testing.T) {
 		testdb.Receive(w, down, "the producer has detected the outage")
 		_, err := p.SendBatch(w.soon(), bodies("anywhere", 60)...)
 		require.NoError(w, err, "after the first five messages the unavailable place has the fewest to store")
-	})
-}
-
-// TestAPanicInOneShardEndsTheConsumer: the driver panics in a heartbeat, which otherwise is repeated after any failure.
-func TestAPanicInOneShardEndsTheConsumer(t *testing.T) {
-	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
-		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(w.brief(chanq.Config{}))
-		join := w.places[1].Statements("orders").Join(sqlbatch.Consumer{})
-		w.places[1].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if testdb.Runs(op, join) {
-				return faultdb.Panic(errors.New("no"))
-			}
-			return faultdb.Fault{}
-		})
-		c := w.start(q, quick)
-		testdb.Receive(w, c.Done(), "the end")
-		require.Equal(w, "orders/place1", opError(w, c.Err()).Queue)
-		require.ErrorContains(w, c.Err(), "panic: no")
 	})
 }

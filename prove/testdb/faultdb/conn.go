@@ -15,7 +15,6 @@ type conn struct {
 	mu    sync.Mutex
 	dead  bool
 	last  error // the error of the first operation after a doom
-	fell  bool  // an operation panicked: database/sql might be unable to close its statements
 	stmts map[*stmt]struct{}
 }
 
@@ -40,15 +39,6 @@ func (c *conn) lead(ctx context.Context, text string) error {
 	}
 	_, err := c.inner.(driver.ExecerContext).ExecContext(ctx, text, nil) // every supported driver implements it
 	return err
-}
-
-// fall notes that an operation panics.
-func (c *conn) fall() {
-	if c != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.fell = true
-	}
 }
 
 // broken returns the error of an operation on a broken connection. sent reports whether it would have been sent to the
@@ -123,6 +113,9 @@ func (c *conn) PrepareContext(ctx context.Context, text string) (driver.Stmt, er
 			inner, err = p.PrepareContext(ctx, c.owner.textFor(text))
 		} else {
 			inner, err = c.inner.Prepare(c.owner.textFor(text))
+		}
+		if err != nil {
+			inner = nil // a driver might return a typed nil
 		}
 		return err
 	})
@@ -217,13 +210,10 @@ func (c *conn) IsValid() bool {
 func (c *conn) Close() error {
 	c.owner.forget(c)
 	c.mu.Lock()
-	stmts, fell := c.stmts, c.fell
+	stmts := c.stmts
 	c.stmts = nil
 	c.mu.Unlock()
 	for s := range stmts {
-		if fell {
-			s.end()
-		}
 		_ = s.inner.Close()
 	}
 	return c.inner.Close()
@@ -233,16 +223,12 @@ type stmt struct {
 	inner driver.Stmt
 	conn  *conn
 	text  string
-	ended sync.Once
 }
 
 func (s *stmt) NumInput() int { return s.inner.NumInput() }
 
-// end removes the statement from the counts.
-func (s *stmt) end() { s.ended.Do(func() { s.conn.owner.note(Open{Stmts: -1}) }) }
-
 func (s *stmt) Close() error {
-	s.end()
+	s.conn.owner.note(Open{Stmts: -1})
 	s.conn.mu.Lock()
 	_, open := s.conn.stmts[s]
 	delete(s.conn.stmts, s)

@@ -128,8 +128,7 @@ func (c *Connector) Inject(choose func(Op) Fault) {
 func (c *Connector) Rewrite(f func(string) string) { c.rewrite = f }
 
 // Open returns what is open now: connections, and the statements, results and transactions that were not closed or
-// ended, including those of connections that were closed meanwhile. If an operation on a connection panicked, its
-// statements end with it.
+// ended, including those of connections that were closed meanwhile.
 func (c *Connector) Open() Open {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,7 +284,6 @@ func (f Fault) strike(ctx context.Context, cn *conn) error {
 			return ctx.Err()
 		}
 	case fall:
-		cn.fall()
 		panic(f.err)
 	case lead:
 		return cn.lead(ctx, f.first)
