@@ -97,7 +97,7 @@ func playPair(t *testing.T, seed uint64) {
 	p.clean = sql.OpenDB(inner)
 	require.NoError(t, chanq.Migrate(testdb.Soon(t), p.clean, "work", cfg))
 	faults := faultdb.New(unowned{inner})
-	p.db = testdb.OpenDB(t, faults)
+	p.db = sql.OpenDB(faults)
 	p.q, p.truth = testdb.OpenOn[string](t, p.db, "work", cfg), testdb.OpenOn[string](t, p.clean, "work", cfg)
 	sendWay, handleWay := draw(p, sendWays...), draw(p, handleWays...)
 	one, two := p.drawFault(), p.drawFault()
@@ -456,7 +456,7 @@ var targets = []target{
 		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Mark(sqlbatch.MarkParams{}), q.Contents(sqlbatch.Item{})}
 	})},
 	{name: "looks of idle consumers", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(), q.Slots()}
+		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(sqlbatch.Heads{}), q.Slots()}
 	})},
 	{name: "settles", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
 		return []sqlbatch.Statement{q.Ack(nil), q.Nack(nil), q.Release(nil), q.DeadLetter(nil)}

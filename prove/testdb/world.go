@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
@@ -110,17 +109,9 @@ func (w *World) connect(to func(address string) (driver.Connector, error)) (*fau
 	c, err := to(w.Address)
 	require.NoError(w, err)
 	faults := faultdb.New(c)
-	db := OpenDB(w, faults)
+	db := sql.OpenDB(faults)
 	w.Cleanup(func() { w.close(faults, db) })
 	return faults, db
-}
-
-// OpenDB is sql.OpenDB. The consumers on the database count as those of a separate process, whose trials of suspects wait for no other
-// test.
-func OpenDB(t interface{ Cleanup(func()) }, c driver.Connector) *sql.DB {
-	db := sql.OpenDB(c)
-	t.Cleanup(claim.SimulateProcess(db))
-	return db
 }
 
 // close closes a database at the end of its test, which fails if anything is left open: a connection in use or unknown to the pool, a

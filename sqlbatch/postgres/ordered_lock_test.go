@@ -310,7 +310,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 	for _, item := range items {
 		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: own[0].Fence})
 	}
-	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks, sqlbatch.NotAlone)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks)))
 	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(consumer, suite.Releases(q.items(1, 2, 3)), false)))
 	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "an uncommitted delete does not count")
 	require.NoError(t, tx.Rollback())
