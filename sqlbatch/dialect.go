@@ -229,7 +229,7 @@ type Queue interface {
 	// Rescan looks from the beginning, and reads all rows that a claim skips: it finds messages that were committed late, messages that were
 	// released to their old place, and expired leases. It returns a row for each priority: priority; head, when the first message that can be
 	// claimed now was due, or else the database's time; due_in, milliseconds until something can be claimed there, the end of a lease included
-	// (zero or less: now; NULL: nothing known); consumers, how many consumers the queue has; the ID of the message of head, or NULL; and when
+	// (zero or less: now; NULL: nothing known); consumers, how many consumers the queue has; ID and lapses of the message of head, or NULL; and when
 	// the first message whose lease has expired was due, and its ID (NULL: there is none before the head of the caller, nor behind it before a
 	// free message). It returns no row if the queue is paused. It writes nothing and takes no lock.
 	Rescan(Heads) Statement

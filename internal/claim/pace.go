@@ -16,9 +16,10 @@ import (
 // next claim follows immediately. A short batch does not prove that the queue is empty, because rows locked by others are skipped. It is
 // followed by a pause of firstPause, or a quarter of it if the claim was worth its statement.
 //
-// The first claims of a consumer ask for 1, 2, 4 … messages. After a claim that brought a message which has lost a lease, no claim follows
-// before a lease has ended, or before the readers have waited for as long as a lease lasts. Otherwise a program that dies by itself some
-// seconds after each start would hold the same messages each time, and they would be dead-lettered: see prove/scatter.
+// A claim that begins with a message which has lost a lease asks for no other one, as far as the last rescan knows. After a claim that brought
+// such a message, no claim follows before a lease has ended, or before the readers have waited for as long as a lease lasts. Otherwise a
+// program that dies by itself some seconds after each start would hold the same messages each time, and they would be dead-lettered: see
+// prove/scatter.
 type Pace struct {
 	cfg  Config
 	feed Feed
@@ -26,8 +27,7 @@ type Pace struct {
 
 	samples   []sample
 	meanBytes int           // of a body, by the last claim
-	lastClaim int           // messages of the last claim
-	first     int           // messages of the next one at most, while it is small
+	lastClaim int           // messages of the last claim; 0: there was none
 	lapsed    bool          // the last claim brought a message that has lost a lease
 	heldSince int64         // taken at that time
 	hungry    time.Duration // since then readers wait
@@ -59,7 +59,7 @@ const minClaim = 16
 const worthwhile = 64
 
 // NewPace returns the pace of a consumer.
-func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, first: 1, progress: make(chan struct{}, 1)} }
+func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan struct{}, 1)} }
 
 // Serve sets the feed that readers are served from. It is called before the first claim.
 func (p *Pace) Serve(f Feed) { p.feed = f }
@@ -121,7 +121,7 @@ func (p *Pace) room(waiting int) int {
 		return 0
 	}
 	most := min(p.cfg.Prefetch, max(minClaim, p.takenLately(base.Now())))
-	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows), p.first)
+	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows))
 	if p.meanBytes == 0 { // sizes are unknown, except for the maximum
 		room = min(room, max(1, p.cfg.PrefetchBytes/max(1, p.cfg.Policy().MaxBody)))
 	} else {
@@ -152,7 +152,6 @@ func (p *Pace) waits(buffered int) bool {
 // brought records the result of a claim or a read. lapsed means that one of the messages has lost a lease.
 func (p *Pace) brought(messages, bytes int, lapsed bool) {
 	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
-	p.first = min(2*p.first, p.cfg.Prefetch)
 	p.lapsed, p.heldSince, p.hungry = lapsed, p.taken.Load(), base.Now()
 }
 

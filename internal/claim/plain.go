@@ -160,9 +160,13 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
 		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
 	}
-	if p.unread {
+	switch {
+	case p.unread:
 		c.Rows, c.Inline = 1, -1
+	case p.rescans.lapsed:
+		c.Rows = 1
 	}
+	p.rescans.lapsed = false
 	return c
 }
 

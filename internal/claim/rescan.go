@@ -28,8 +28,9 @@ import (
 // rescans makes the rescans of a consumer, and keeps their results.
 type rescans struct {
 	*intake
-	head head         // of the claims
-	lost []table.Lost // where expired leases begin, as the last one has found
+	head   head         // of the claims
+	lost   []table.Lost // where expired leases begin, as the last one has found
+	lapsed bool         // the next claim might begin with a message that has lost a lease
 
 	found   chan rescan    // result of a concurrent one, of capacity 1
 	running sync.WaitGroup // those that claims do not wait for
@@ -100,6 +101,7 @@ func (v *rescans) rescue() *batch.Failure {
 			}
 		}
 		v.head.lower(low)
+		v.lapsed = v.lapsed || len(places) > 0
 		v.head.hurried = v.head.hurried || len(places) > 0
 	}
 	return nil
@@ -147,7 +149,7 @@ func (v *rescans) end(r rescan) (below bool) {
 	}
 	v.failed = r.err != nil
 	if r.Known {
-		v.lost = r.Lost
+		v.lost, v.lapsed = r.Lost, r.Lapsed
 	}
 	switch {
 	case r.err == nil:

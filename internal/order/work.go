@@ -8,6 +8,7 @@ import (
 // plan returns the next task of messages in memory, or nil.
 func (q *queues) plan(b Budget, now time.Duration) *Task {
 	given := func(m *Message) bool { return m.given }
+	lapsed, fresh := func(m *Message) bool { return m.lapses > 0 }, func(m *Message) bool { return m.lapses == 0 }
 	for _, o := range []struct {
 		kind Kind
 		of   state
@@ -17,7 +18,8 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Lapse, toUndo, b.Items, given},
 		{Release, toUndo, b.Items, nil},
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
-		{Mark, toMark, min(b.Room, b.Items), nil}, // after Fetch: marked messages are fetched first, while there is room
+		{Mark, toMark, min(b.Room, 1), lapsed},      // one at a time: it might end the process
+		{Mark, toMark, min(b.Room, b.Items), fresh}, // after Fetch: marked messages are fetched first, while there is room
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {

@@ -77,6 +77,7 @@ type Rescan struct {
 	Due       time.Duration             // until there might be something to claim
 	Any       bool                      // there is a message, due now or later
 	Consumers int
+	Lapsed    bool   // the first message of a priority has lost a lease
 	Lost      []Lost // the first message of each priority whose lease has expired
 }
 
@@ -95,11 +96,12 @@ func (p *Plain) Rescan(ctx context.Context, from sqlbatch.Heads, concurrently bo
 	r.Due = math.MaxInt64
 	took, err = run(ctx, p.Queue.SQL.Rescan(from), func(rows *sql.Rows) error {
 		var priority, at int64
-		var due, lostAt sql.NullInt64
+		var due, lapses, lostAt sql.NullInt64
 		var first, lost sql.RawBytes
-		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &first, &lostAt, &lost); err != nil {
+		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &first, &lapses, &lostAt, &lost); err != nil {
 			return err
 		}
+		r.Lapsed = r.Lapsed || lapses.Int64 > 0
 		if lost != nil {
 			r.Lost = append(r.Lost, Lost{int8(priority), sqlbatch.Head{Due: lostAt.Int64, ID: [16]byte(lost)}})
 		}

@@ -139,11 +139,11 @@ var rescanText = `WITH t AS MATERIALIZED (
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS consumers,
-       uuid_send(r.id) AS head_id, CASE WHEN e.lost THEN e.due_at END AS lost_at, CASE WHEN e.lost THEN uuid_send(e.id) END AS lost_id
+       uuid_send(r.id) AS head_id, r.lapses, CASE WHEN e.lost THEN e.due_at END AS lost_at, CASE WHEN e.lost THEN uuid_send(e.id) END AS lost_id
 FROM t
 CROSS JOIN ` + headList + `
 LEFT JOIN LATERAL (
-  SELECT q.due_at, q.id FROM {live} AS q
+  SELECT q.due_at, q.id, q.lapses FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + unleased("q.") + `
   ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS r ON true
 LEFT JOIN LATERAL (

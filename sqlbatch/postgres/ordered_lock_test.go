@@ -291,7 +291,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 		all := map[byte]any{}
 		for _, row := range q.rows(q.db, q.LookOrdered(consumer, own, [][16]byte{id(1), id(2), id(3)})) {
 			if row[0] != nil {
-				all[row[0].(string)[0]] = row[23]
+				all[row[0].(string)[0]] = row[22]
 			}
 		}
 		return all

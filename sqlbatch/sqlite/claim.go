@@ -94,11 +94,11 @@ seen AS MATERIALIZED (
 ` + rescanEnds + `
 )
 SELECT priority, coalesce(due, {now}), coalesce(due, min(scheduled, ends), scheduled, ends) - {now},
-  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}), id, iif(lost, lost_at, NULL), iif(lost, lost_id, NULL)
+  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}), id, lapses, iif(lost, lost_at, NULL), iif(lost, lost_id, NULL)
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
-	rescanLane = `  SELECT {p} AS priority, r.due_at AS due, r.id AS id, e.lost AS lost, e.due_at AS lost_at, e.id AS lost_id,
+	rescanLane = `  SELECT {p} AS priority, r.due_at AS due, r.id AS id, r.lapses AS lapses, e.lost AS lost, e.due_at AS lost_at, e.id AS lost_id,
     (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled
-  FROM (SELECT 1) LEFT JOIN (SELECT due_at, id FROM ` + due + ` AND leased_by IS NULL ORDER BY due_at, id LIMIT 1) AS r
+  FROM (SELECT 1) LEFT JOIN (SELECT due_at, id, lapses FROM ` + due + ` AND leased_by IS NULL ORDER BY due_at, id LIMIT 1) AS r
   LEFT JOIN (SELECT due_at, id, leased_by IS NOT NULL AS lost FROM ` + ready + ` AND (leased_by IS NOT NULL OR (due_at, id) >= ({head}, {head id})) ORDER BY due_at, id LIMIT 1) AS e`
 	rescanEnds = `  SELECT f.*, CASE WHEN due IS NULL THEN (SELECT min(lease_until) FROM (
     SELECT q.lease_until FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.priority = f.priority AND q.due_at <= {now} AND q.lease_until > {now} ORDER BY q.due_at, q.id LIMIT 100000)) END AS ends

@@ -270,11 +270,11 @@ var rescanText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS consumers,
-       r.id AS head_id, CASE WHEN x.lost = 1 THEN DATEDIFF_BIG(millisecond, '19700101', x.due_at) END AS lost_at, CASE WHEN x.lost = 1 THEN x.id END AS lost_id
+       r.id AS head_id, r.lapses, CASE WHEN x.lost = 1 THEN DATEDIFF_BIG(millisecond, '19700101', x.due_at) END AS lost_at, CASE WHEN x.lost = 1 THEN x.id END AS lost_id
 FROM ` + headList + `
 CROSS APPLY (
-    SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id FROM (
-        SELECT TOP (1) q.due_at, q.id
+    SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id, MIN(e.lapses) AS lapses FROM (
+        SELECT TOP (1) q.due_at, q.id, q.lapses
         FROM ` + looked + `
         WHERE q.priority = p.priority AND q.due_at <= @now AND q.leased_by IS NULL
         ORDER BY q.due_at, q.id) AS e) AS r

@@ -65,14 +65,13 @@ END;
 
 // convertText keeps messages of version 1 from being dead-lettered for expired leases that did not count before. Their table keeps two columns
 // that nothing reads any more.
-const convertText = `UPDATE q
-SET attempts = q.attempts - (q.lapses - {kept lapses}), lapses = {kept lapses}
-FROM {live} AS q
-WHERE q.lapses > {kept lapses} AND EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} AND s.version < 2);
+const convertText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} AND s.version < 2)
+    UPDATE {live} SET attempts = attempts - (lapses - {kept lapses}), lapses = {kept lapses} WHERE lapses > {kept lapses};
 `
 
 // raiseText lets programs of version 1 refuse the queue.
-const raiseText = `UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name} AND version < {version};
+const raiseText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} AND s.version < {version})
+    UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name};
 `
 
 // firstRecordText lets Open find a queue that was created by hand. See recordText.

@@ -350,12 +350,12 @@ func rescanForLost(w *world) {
 			h[-sqlbatch.PriorityLow] = sqlbatch.Head{Due: w.get(head)["due_at"].(int64), ID: ID(head)}
 		}
 		row := w.run(w.Rescan(h))[2]
-		if row[6] == nil {
-			require.Nil(w, row[5])
+		if row[7] == nil {
+			require.Nil(w, row[6])
 			return nil
 		}
-		n := IDOf(row[6])[0]
-		require.Equal(w, w.get(n)["due_at"], row[5])
+		n := IDOf(row[7])[0]
+		require.Equal(w, w.get(n)["due_at"], row[6])
 		return n
 	}
 	w.leased(1, 2, 3, 4, 5)
@@ -368,6 +368,7 @@ func rescanForLost(w *world) {
 	require.Equal(w, byte(2), lost(5))
 	require.Equal(w, []byte{2, 4}, w.rescue())
 	require.Nil(w, lost(5))
+	require.EqualValues(w, 1, w.run(w.Rescan(sqlbatch.Heads{}))[2][5], "the lapses of the first message")
 	w.lapse(3, 5)
 	require.Nil(w, lost(1), "2 is free, and the next claim takes it")
 	require.Equal(w, byte(3), lost(3), "claims have passed 2: another transaction has locked it")
