@@ -1,7 +1,8 @@
 package order
 
 import (
-	"math/rand/v2"
+	"encoding/binary"
+	"hash/fnv"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -97,12 +98,17 @@ func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
 	q.scatter(m, now)
 }
 
-// scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new owner draws another one.
+// scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new owner draws another one, by
+// the random part of the slot's fence.
 func (q *queues) scatter(m *Message, now time.Duration) {
 	if m.lapses != m.drawn {
 		m.drawn, m.after = m.lapses, now
 		if most := sqlbatch.Scatter(m.lapses); most > 0 && !q.crashed(m) {
-			m.after += time.Duration(rand.Int64N(int64(most)))
+			h := fnv.New64a()
+			h.Write(m.ID[:])
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(m.key.slot.Fence)))
+			h.Write([]byte{byte(m.lapses)})
+			m.after += time.Duration(h.Sum64() % uint64(most))
 		}
 	}
 	m.dueAt = max(m.dueAt, m.after)
