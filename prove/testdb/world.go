@@ -236,6 +236,11 @@ func (w *World) Hold(queue string, n int, d time.Duration) {
 	held, most := 0, w.Engine.Dialect.Traits().ClaimRows
 	consumer := chanq.NewID()
 	w.Eventually("enough messages are ready", func() bool {
+		for p := sqlbatch.PriorityLow; p <= sqlbatch.PriorityUrgent; p++ { // which delays nothing
+			rescue := w.Statements(queue).Rescue(sqlbatch.RescueParams{Priority: int8(p), MaxCrashes: 1})
+			_, err := Rows(w.Soon(), w.Open(), rescue)
+			require.NoError(w, err)
+		}
 		tx, err := w.Open().BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
 		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Consumer: consumer, Salt: 1, Inline: sqlbatch.MaxBody})
