@@ -453,7 +453,7 @@ var targets = []target{
 		return []sqlbatch.Statement{q.Find(nil, nil), q.Look(nil), q.EnqueueNew(make([]sqlbatch.Row, 1))}
 	})},
 	{name: "claims", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Mark(sqlbatch.MarkParams{}), q.Contents(sqlbatch.Item{})}
+		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Rescue(sqlbatch.RescueParams{}), q.Contents(sqlbatch.Item{})}
 	})},
 	{name: "looks of idle consumers", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
 		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(sqlbatch.Heads{}), q.Slots()}
