@@ -116,7 +116,8 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		}
 	})
 	if result != nil {
-		did.Walked, did.Contents, did.Bytes, did.Lapsed = a.Walked, a.Contents, a.Bytes, a.Lapsed
+		did.Walked, did.Contents, did.Bytes = a.Walked, a.Contents, a.Bytes
+		did.Lapsed = a.Lapsed && t.Kind == order.Fetch // after its mark
 	}
 	if unread != nil || blocked && (waited || !isRead) {
 		return did, nil
