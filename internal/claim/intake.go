@@ -111,6 +111,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
+	k.pace.lapsed = slices.ContainsFunc(c.Leases, func(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held })
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.Settle(settling...)

@@ -28,7 +28,7 @@ type Pace struct {
 	samples   []sample
 	meanBytes int           // of a body, by the last claim
 	lastClaim int           // messages of the last claim; 0: there was none
-	lapsed    bool          // the last claim brought a message that has lost a lease
+	lapsed    bool          // the last claim brought readers a message that has lost a lease
 	heldSince int64         // taken at that time
 	hungry    time.Duration // since then readers wait
 
@@ -149,10 +149,10 @@ func (p *Pace) waits(buffered int) bool {
 	return p.lapsed
 }
 
-// brought records the result of a claim or a read. lapsed means that one of the messages has lost a lease.
-func (p *Pace) brought(messages, bytes int, lapsed bool) {
+// brought records the result of a claim or a read.
+func (p *Pace) brought(messages, bytes int) {
 	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
-	p.lapsed, p.heldSince, p.hungry = lapsed, p.taken.Load(), base.Now()
+	p.lapsed, p.heldSince, p.hungry = false, p.taken.Load(), base.Now()
 }
 
 // after returns the pause after a claim or read that returned got messages. full means as many as it asked for.

@@ -149,7 +149,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 		return c.Rows, 0, nil
 	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
-	p.pace.brought(got, rows.Bytes, rows.Lapsed())
+	p.pace.brought(got, rows.Bytes)
 	rows.Sort(compareRows)
 	return c.Rows, p.deliver(p.leased(&rows, start, took, p.cfg.LeaseFor)), nil
 }

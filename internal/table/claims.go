@@ -116,8 +116,3 @@ func (r *ClaimedRows) Sort(compare func(a, b Claimed) int) {
 		}
 	}
 }
-
-// Lapsed reports that one of the messages has lost a lease.
-func (c *ClaimedRows) Lapsed() bool {
-	return slices.ContainsFunc(c.Rows, func(row Claimed) bool { return row.Lapses > 0 })
-}

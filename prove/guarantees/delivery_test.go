@@ -272,7 +272,7 @@ func poison(w *world) {
 	w.Eventually("the hook is called", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: id, Attempt: mortal, Cause: chanq.CauseKilled, Reason: e.LastError})
+		return len(dead) == 1 && reflect.DeepEqual(dead[0], chanq.DeadEvent{Queue: "work", ID: id, Headers: e.Headers, Attempt: mortal, Cause: chanq.CauseKilled, Reason: e.LastError})
 	})
 }
 

@@ -261,7 +261,8 @@ func heldTwice(w *world) {
 			g := newGrouping(w, name, chanq.Config{}, 0)
 			stale := testdb.Take(w, g.consumer, 1)[0]
 			w.ended(stale)
-			testdb.Send(w, q, chanq.Message[string]{Body: "first", Priority: chanq.PriorityHigh})
+			w.Exec("UPDATE chanq_" + name + " SET leased_by = NULL, fence = fence + 1") // another consumer has released it since
+			testdb.Send(w, q, testdb.Texts("first")...)
 			var current, first *chanq.Lease[string]
 			take := func() {
 				if l := testdb.Take(w, g.consumer, 1)[0]; l.Body == "first" {

@@ -271,7 +271,9 @@ func lapses(w *world) {
 	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
 	require.EqualValues(w, 0, claim(), "it came to an end")
 	w.exec("UPDATE chanq_orders SET lapses = 32767, attempts = %d", sqlbatch.LastAttempt)
-	w.expire(1)
+	w.exec("UPDATE chanq_orders SET fence = %d", int64(sqlbatch.LastFence))
+	w.lapse(1)
+	require.Equal(w, []byte{1}, w.rescue(), "whatever fence another program wrote")
 	require.EqualValues(w, sqlbatch.LastLapse, claim(), "the counts stop")
 	require.EqualValues(w, sqlbatch.LastAttempt, w.get(1)["attempts"])
 }
