@@ -302,7 +302,7 @@ func unlimited(w *world) {
 		require.Equal(w, attempt, l.Attempt)
 		require.NoError(w, l.Nack(chanq.RetryAfter(0, errors.New("not yet"))))
 	}
-	lapse(w, q, 1, 2)
+	lapse(w, q, 1, 1)
 	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanqadmin.StateReady })
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Nack(chanq.DeadLetter(errors.New("enough"))))
 	w.requireState(q, id, chanqadmin.StateDead)

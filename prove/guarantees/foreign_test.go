@@ -186,7 +186,6 @@ func (w *world) foreignNumbers() []foreignRow {
 		{name: "a fence that is too large", set: one("fence", tooLarge), end: isRefused},
 		{name: "a lease that is over", set: held(w.sqlTime(-1)), end: foreignEnd{attempt: 2}},
 		{name: "a lease that runs", set: held(w.sqlTime(1)), end: waitsOn},
-		{name: "a lease of nobody", set: one("lease_until", w.sqlTime(1))},
 		{name: "an error before the first attempt", set: one("last_error", "'strange'")},
 		{name: "an expiry in the past", set: one("expires_at", w.sqlTime(-1)), end: diesOf("expired")},
 		{name: "an expiry in a hundred years", set: one("expires_at", w.sqlTime(36500))},
@@ -209,6 +208,7 @@ func foreignRows(w *world) {
 		{name: "the lowest priority", set: one("priority", "-1")},
 		{name: "a priority that is too high", set: one("priority", "3"), end: isRefused},
 		{name: "a priority that is too low", set: one("priority", "-2"), end: isRefused},
+		{name: "a lease of nobody", set: one("lease_until", w.sqlTime(1))},
 		{name: "due in 1970", set: one("due_at", w.sqlMillis("0", "1970-01-01"))},
 		{name: "due in a hundred years", set: one("due_at", w.sqlTime(36500)), end: waitsOn},
 		{name: "due at the end of times", set: one("due_at", w.sqlMillis("253402300799999", "9999-12-31 23:59:59.999")), end: waitsOn},
@@ -228,6 +228,7 @@ func foreignOrderedRows(w *world) {
 		return set
 	}
 	rows := slices.Concat(w.foreignBodies(), w.foreignNumbers(), []foreignRow{
+		{name: "a lease of nobody", set: map[string]string{"lease_until": w.sqlTime(1)}, end: waitsOn},
 		{name: "a key and its slot", set: in(fmt.Sprint(sqlbatch.SlotOf("a", [16]byte{}, 4)), "", w.sqlKey("a"))},
 		{name: "the longest key", set: in("1", "", w.sqlKey(strings.Repeat("k", sqlbatch.MaxOrderKey)))},
 		{name: "a key of nothing", set: in("1", "", w.sqlKey("")), end: isRefused},

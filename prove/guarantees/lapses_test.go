@@ -37,14 +37,14 @@ func lapsesCountNothing(w *world) {
 		name := fmt.Sprint("work", most)
 		q := w.Queue(name, chanq.Config{Spec: chanq.Spec{MaxAttempts: most}})
 		testdb.Send(w, q, testdb.Texts("killer", "beside")...)
-		lapse(w, q, 2, 2)
+		lapse(w, q, 2, 1)
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, "killer", l.Body)
-		require.Equal(w, 3, l.Attempt)
+		require.Equal(w, 2, l.Attempt)
 		require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 		beside := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, "beside", beside.Body)
-		require.Equal(w, 3, beside.Attempt)
+		require.Equal(w, 2, beside.Attempt)
 		require.NoError(w, beside.Ack())
 		require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	}
@@ -56,9 +56,9 @@ func attemptsForFailures(w *world) {
 	const most = 3
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: most}})
 	id := testdb.Send(w, q, testdb.Texts("beside")...)[0]
-	lapse(w, q, 1, 2)
+	lapse(w, q, 1, 1)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
-	require.Equal(w, 3, l.Attempt)
+	require.Equal(w, 2, l.Attempt)
 	for failure := 1; failure < most; failure++ {
 		require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 		require.Equal(w, failure, testdb.Get(w, q, id).Attempts, "lapses are not counted as attempts")
