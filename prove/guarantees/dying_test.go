@@ -275,7 +275,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 		}
 		own := testdb.OpenOn[note](w, p.db, "work", cfg)
 		// Claims of many messages have less room for each body.
-		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{PrefetchBytes: 1 << 20, StopWhenIdle: stopWhenIdle})
+		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{PrefetchBytes: 512 << 10, StopWhenIdle: stopWhenIdle})
 		require.NoError(w, err)
 		handled := make(chan struct{})
 		go func() {
