@@ -3,13 +3,20 @@ package chanq
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/consume"
+	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The public consumer. Its engine is package internal/consume; consumer_engine.go connects the two.
+// The public consumer, and below it what connects it to its engine, package internal/consume.
 
 // Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any number of goroutines
 // may read it at once, by its channel, All, Receive and Handle, and each lease goes to one of them. To end it, call Stop or cancel
@@ -30,8 +37,8 @@ type ConsumerStats struct {
 	EmptyClaims int64 // statements that found none
 	Looks       int64 // reads by which an idle consumer learns when a claim might find messages
 
-	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit. In another transaction it counts
-	// when the consumer has found that the message is gone, about 1 s after the commit.
+	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit, in another transaction not at all:
+	// see SettledEvent.Attempted.
 	Acked, Nacked, Released, Dead int64
 	Lost                          int64 // settles that came after the lease had ended
 
@@ -204,4 +211,198 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 		Buffered: s.Buffered, Waiting: s.Unread, Slots: s.Slots, BlockedKeys: s.BlockedKeys,
 		Held: s.Held, Settling: s.Settling, Isolated: s.Isolated,
 	}
+}
+
+// consumer is the part of a Consumer without a type parameter: its engine (package consume), its hooks and its errors.
+type consumer struct {
+	queue  *queue
+	cfg    ConsumerConfig
+	health *base.Availability
+	engine *consume.Consumer
+}
+
+// newConsumer makes a consumer, and starts nothing. The leases' contexts have the values of values.
+func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consumer, error) {
+	c := &consumer{queue: q, cfg: cfg, health: q.availability("consumer")}
+	engine, err := consume.New(consume.Config{
+		Limits: claim.Limits{
+			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
+			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
+			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots, Policy: q.table.Policy,
+		},
+		DB: q.db, Table: q.table, Signals: &q.signals,
+		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
+		Consumer: consume.Identity(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
+		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
+			return c.backoff(c.about(l, row), q.failed("read", err))
+		},
+		Doomed:       func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
+		StopWhenIdle: cfg.StopWhenIdle, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
+		Observer: consume.Observer{
+			Claimed: q.recorder.Claimed,
+			Delivered: func(messages, bytes int, took time.Duration) {
+				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes, Took: took})
+			},
+			Known: c.settleKnown, Settled: c.settlesStored, Lost: c.leaseLost,
+		},
+	})
+	c.engine = engine
+	return c, err
+}
+
+// newFeed makes the feed of a consumer, whose leases have bodies of type T.
+func newFeed[T any](c *consumer) *consume.Feed[*Lease[T]] {
+	return consume.NewFeed(consume.FeedConfig[*Lease[T]]{
+		Source: c.engine.Source(), Room: c.cfg.Prefetch,
+		Build:   func(b claim.Batch, into []*Lease[T]) []*Lease[T] { return build(c, b, into) },
+		Under:   func(l *Lease[T]) *lease.Lease { return l.lease },
+		Release: func(back []*lease.Lease) { c.engine.SettleAll(back...) },
+	})
+}
+
+// settleKnown records the outcome of a settle before the lease reports it.
+func (c *consumer) settleKnown(l *lease.Lease, err error) {
+	hook := c.queue.cfg.Hooks.Dead
+	if err != nil || l.Op != lease.Dead || hook == nil {
+		return
+	}
+	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
+	if d, known := l.About.Load().(*Delivery); known {
+		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
+	}
+	call(hook, e)
+}
+
+// about makes a Delivery of a message that no reader has seen, for the events of its lease. It omits headers that cannot be decoded.
+func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
+	d := &Delivery{}
+	d.fill(c.queue, l, row)
+	d.Headers, _ = decodeHeaders(row.Headers)
+	l.About.Store(d)
+	return d
+}
+
+// settlesStored records the counts of a batch of settles.
+func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
+	c.queue.settled(SettledEvent{Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took})
+}
+
+// settled counts messages that are settled, or will be if a transaction is committed, and calls the hook.
+func (q *queue) settled(e SettledEvent) {
+	e.Queue = q.cfg.Label
+	q.recorder.Add(sqlbatch.Sample{Acked: int64(e.Acked + e.Attempted), Nacked: int64(e.Nacked), Died: int64(e.Dead)})
+	call(q.cfg.Hooks.Settled, e)
+}
+
+// leaseLost returns a function that calls the LeaseLost hook, or nil.
+func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
+	hook := c.queue.cfg.Hooks.LeaseLost
+	if hook == nil {
+		return nil
+	}
+	e := LeaseLostEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
+	return func() { call(hook, e) }
+}
+
+// reasonOf returns the reason of a dead letter for hooks.
+func reasonOf(l *lease.Lease) string {
+	if l.Quiet {
+		return "chanq: cannot decode: last_error of the message says why"
+	}
+	return base.Redact(l.Text)
+}
+
+// Claimed rows become leases with bodies.
+//
+// A reader may keep a lease long after its ack. That must not keep neighbouring leases in memory, so leases share little: a slab has few
+// leases with few bytes of bodies in all, bytes are in small chunks, and a large body is stored alone. A codec may make a value of any
+// size from few bytes. Leases with such values share only the slab of their inner parts, which refer to no message. Shared memory is
+// less than 48 KiB in all.
+const (
+	slabBytes = 8 << 10 // of keys, headers and bodies whose leases share a slab
+	// headersGrow is about the largest ratio of the size of decoded headers (a map, and a string for each name and value) to that of
+	// encoded ones.
+	headersGrow = 8
+)
+
+// build appends the leases that readers get. It dead-letters messages that cannot be decoded, and releases leases that have expired.
+func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
+	var slab []Lease[T]
+	var dead []*lease.Lease
+	for i, under := range b.Leases {
+		if len(slab) == 0 {
+			slab = make([]Lease[T], sharing[T](b.Rows[i:]))
+		}
+		l := &slab[0] // also for omitted leases, because their weight is counted
+		slab = slab[1:]
+		if under.State() != lease.Held {
+			c.engine.Skip(under)
+			continue
+		}
+		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
+			c.about(under, &b.Rows[i])
+			under.Quiet = true // the text of a decoder's error may contain parts of the body
+			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
+				dead = append(dead, under)
+			}
+			continue
+		}
+		into = append(into, l)
+	}
+	if len(dead) > 0 {
+		c.engine.SettleAll(dead...)
+	}
+	return into
+}
+
+// sharing returns how many leases of the first rows may share a slab.
+func sharing[T any](rows []table.Claimed) int {
+	if meetsCodec[T]() {
+		return 1
+	}
+	n, size := 1, weight(&rows[0])
+	for n < len(rows) && n < claim.SlabLeases {
+		if size += weight(&rows[n]); size > slabBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// weight estimates the bytes of memory of the row's part of a lease.
+func weight(row *table.Claimed) int {
+	return len(row.Key) + len(row.Type) + headersGrow*len(row.Headers) + max(row.Size, len(row.Body))
+}
+
+// fill makes a Delivery of a message, without its headers.
+func (d *Delivery) fill(q *queue, under *lease.Lease, row *table.Claimed) {
+	d.lease = under
+	d.ID, d.Queue, d.Priority, d.Key = row.Item.ID, q.cfg.Label, Priority(row.Priority), row.OrderKey
+	d.Attempt, d.Fence = row.Attempts, row.Item.Fence
+	if under.Message != nil {
+		d.Fence = under.Delivery
+	}
+	d.EnqueuedAt, d.DueAt = time.UnixMilli(row.Enqueued), time.UnixMilli(row.Due)
+	if row.Expires.Valid {
+		d.ExpiresAt = time.UnixMilli(row.Expires.Int64)
+	}
+	d.DedupKey, d.Type = string(row.Key), string(row.Type)
+}
+
+// fill makes a lease of a message. It returns the error of a decoder.
+func (l *Lease[T]) fill(q *queue, under *lease.Lease, row *table.Claimed) (err error) {
+	l.Delivery.fill(q, under, row)
+	if l.Headers, err = decodeHeaders(row.Headers); err != nil {
+		return err
+	}
+	return decodeBody(q.cfg.Codec, row.Body, &l.Body)
+}
+
+// holderOf returns the consumer that claimed a lease.
+func holderOf(l *lease.Lease) *consumer { return l.Home.Of.(*consumer) }
+
+// skip reports whether a lease expired in the buffer, and has its consumer release it.
+func skip[T any](l *Lease[T]) bool {
+	return l.lease.Gone() && holderOf(l.lease).engine.Skip(l.lease)
 }

@@ -2,14 +2,24 @@ package chanq_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"  // the driver "pgx"
+	_ "github.com/microsoft/go-mssqldb" // the driver "sqlserver"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/mssqlnotify"
+	"github.com/chanq/chanq/pgnotify"
 )
 
 type Order struct{ Number int }
@@ -137,4 +147,228 @@ func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// On SQL Server, with a notifier; the DSN is sqlserver://user:password@host?database=shop&connection+timeout=45
+func ExampleOpen_sqlServer() {
+	ctx := context.Background()
+	db, err := sql.Open("sqlserver", os.Getenv("SHOP_DSN"))
+	check(err)
+	defer db.Close()
+	notifier := mssqlnotify.New(db, mssqlnotify.Config{}) // wakes idle consumers of this process
+	defer notifier.Close()                                // after the consumers, before the *sql.DB
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
+	check(err)
+	_ = orders
+}
+
+// On PostgreSQL, with a notifier; the DSN is postgres://user:password@host/shop
+func ExampleOpen_postgreSQL() {
+	ctx := context.Background()
+	db, err := sql.Open("pgx", os.Getenv("SHOP_DSN"))
+	check(err)
+	defer db.Close()
+	notifier := pgnotify.New(db, pgnotify.Config{}) // wakes idle consumers of other processes
+	defer notifier.Close()                          // after producers and consumers, before the *sql.DB
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
+	check(err)
+	_ = orders
+}
+
+// Change is an event in the life of a customer.
+type Change struct{ Text string }
+
+// memory returns a new database in memory.
+func memory() *sql.DB {
+	db, err := embedded.Open(":memory:")
+	check(err)
+	return db
+}
+
+// Messages with the same key are delivered one after another, in the order in which they were sent.
+func ExampleConfig_ordered() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}
+	err := chanq.Migrate(ctx, db, "orders", cfg) // or: chanq migrate --ordered orders
+	check(err)
+	q, err := chanq.Open[Change](ctx, db, "orders", cfg)
+	check(err)
+
+	p, err := q.Producer(ctx, chanq.ProducerConfig{})
+	check(err)
+	customer := "ada"
+	for _, change := range []Change{{"came"}, {"bought"}, {"left"}} {
+		p.Send(ctx, chanq.Message[Change]{Key: customer, Body: change})
+	}
+	check(p.Close(ctx))
+
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	check(c.Handle(8, func(_ context.Context, lease *chanq.Lease[Change]) error {
+		fmt.Println(lease.Key, lease.Body.Text)
+		if lease.Body.Text == "left" {
+			c.Stop()
+		}
+		return nil
+	}))
+	// Output:
+	// ada came
+	// ada bought
+	// ada left
+}
+
+// udpNotifier sends notifications as datagrams. Each process has its own address and those of the
+// others. Consumers find the messages of lost datagrams at their next poll.
+type udpNotifier struct {
+	conn   net.PacketConn
+	others []net.Addr
+	joined sync.WaitGroup
+
+	mu   sync.Mutex // guards ears
+	ears map[chan struct{}]string
+}
+
+func newUDPNotifier(conn net.PacketConn, others ...net.Addr) *udpNotifier {
+	b := &udpNotifier{conn: conn, others: others, ears: map[chan struct{}]string{}}
+	b.joined.Go(b.hear)
+	return b
+}
+
+// hear wakes the listeners of the queues that the datagrams name, until Close.
+func (b *udpNotifier) hear() {
+	buffer := make([]byte, 512)
+	for {
+		n, _, err := b.conn.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // on Windows: no process had the address of an earlier notification
+		}
+		b.mu.Lock()
+		for ear, queue := range b.ears {
+			if queue == string(buffer[:n]) {
+				select {
+				case ear <- struct{}{}:
+				default: // already notified
+				}
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// Notify implements chanq.Notifier.
+func (b *udpNotifier) Notify(n chanq.Notification) {
+	for _, other := range b.others {
+		_, _ = b.conn.WriteTo([]byte(n.Queue), other)
+	}
+}
+
+// Listen implements chanq.Notifier. It receives immediately, which the first value reports.
+func (b *udpNotifier) Listen(queue string, _ []int) (<-chan struct{}, func()) {
+	ear := make(chan struct{}, 1)
+	ear <- struct{}{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ears[ear] = queue
+	return ear, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.ears, ear)
+	}
+}
+
+func (b *udpNotifier) Close() {
+	_ = b.conn.Close()
+	b.joined.Wait()
+}
+
+// Two processes share a file, and wake each other over the network. Here both are one process.
+func ExampleNotifier() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "notify")
+	check(err)
+	defer os.RemoveAll(dir)
+	here, err := net.ListenPacket("udp", "127.0.0.1:0")
+	check(err)
+	there, err := net.ListenPacket("udp", "127.0.0.1:0")
+	check(err)
+	process := func(notifier chanq.Notifier) (*chanq.Queue[string], *sql.DB) {
+		db, err := embedded.Open(filepath.Join(dir, "queue.db"))
+		check(err)
+		cfg := chanq.Config{Notifier: notifier}
+		check(chanq.Migrate(ctx, db, "greetings", cfg))
+		q, err := chanq.Open[string](ctx, db, "greetings", cfg)
+		check(err)
+		return q, db
+	}
+
+	notifier := newUDPNotifier(here, there.LocalAddr())
+	defer notifier.Close()
+	sending, db := process(notifier)
+	defer db.Close()
+	hears := newUDPNotifier(there, here.LocalAddr())
+	defer hears.Close()
+	receiving, db2 := process(hears)
+	defer db2.Close()
+
+	consumer, err := receiving.Consume(ctx, chanq.ConsumerConfig{PollEvery: time.Hour}) // to show that it is woken
+	check(err)
+	producer, err := sending.Producer(ctx, chanq.ProducerConfig{})
+	check(err)
+	for _, text := range []string{"good morning", "good evening"} {
+		_, err := producer.Send(ctx, chanq.Message[string]{Body: text})
+		check(err)
+		lease := <-consumer.C()
+		fmt.Println(lease.Body)
+		check(lease.Ack())
+	}
+	check(producer.Close(ctx))
+	check(consumer.Shutdown(ctx))
+	// Output:
+	// good morning
+	// good evening
+}
+
+// A send whose outcome is unknown is repeated with the same ID.
+func ExampleProducer_Send() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	producer, err := orders.Producer(ctx, chanq.ProducerConfig{})
+	check(err)
+	send := func(message chanq.Message[Order]) error {
+		bound, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		receipt, err := producer.Send(bound, message)
+		var failed *chanq.OpError
+		if errors.As(err, &failed) && failed.Unknown {
+			message.ID = receipt.ID // while it is in the queue, it is not stored twice
+			_, err = producer.Send(ctx, message)
+		}
+		return err
+	}
+	fmt.Println(send(chanq.Msg(Order{Number: 1})))
+	check(producer.Close(ctx))
+	// Output: <nil>
+}
+
+// Hooks report events to a program's log and its alerts.
+func ExampleJoinHooks() {
+	alarm := func(text string, args ...any) { slog.Error(text, args...) }
+	hooks := chanq.JoinHooks(chanq.LogHooks(slog.Default(), slog.LevelWarn), chanq.Hooks{
+		Dead: func(e chanq.DeadEvent) { alarm("dead letter", "queue", e.Queue, "id", e.ID, "reason", e.Reason) },
+		LeaseLost: func(e chanq.LeaseLostEvent) {
+			alarm("handler was too slow, or the database away", "queue", e.Queue, "id", e.ID)
+		},
+		Availability: func(e chanq.AvailabilityEvent) { alarm("database", "queue", e.Queue, "up", e.Up, "error", e.Err) },
+	})
+	config := chanq.Config{Hooks: hooks}
+	_ = config
 }

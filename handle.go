@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Calls of handlers, and settles by their results.
@@ -26,9 +29,9 @@ type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 // In Pipe the outputs are those of the last call of next, or none if that call failed or there was none.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
-// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error, panic or runtime.Goexit of fn ends
-// it. The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result of fn
-// settles the lease, unless fn has settled it:
+// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error or panic of fn ends it.
+// The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result
+// of fn settles the lease, unless fn has settled it:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
@@ -36,7 +39,7 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	DeadLetter(err)      dead letter
 //	any other error      nack, due after ConsumerConfig.Backoff
 //	a panic              nack as for any other error, with the stack as its error
-//	runtime.Goexit       nack as for any other error: t.FailNow does that
+//	runtime.Goexit       nack as for any other error, and the consumer stops: t.FailNow does that
 //
 // An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
 // as any other error, and RetryAfter, Snooze or DeadLetter around it keeps its effect. If an error wraps several of these,
@@ -64,12 +67,17 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 // call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
 // a lease's consumer waits for the call as for its own. ConsumerConfig.MaxExtend counts from when a goroutine took the lease from the
 // consumer, also if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
-// Consumer.Shutdown. It returns an error only for invalid arguments.
+// Consumer.Shutdown. It returns an error for invalid arguments, and if runtime.Goexit has ended one of its goroutines;
+// the others continue.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
 	}
-	base.Workers(workers, func() { handle(leases, fn) })
+	var left atomic.Bool
+	crew(workers, func() { handle(leases, fn) }, func() { left.Store(true) }).Wait()
+	if left.Load() {
+		return fmt.Errorf("chanq: handle: %w", errGoexit)
+	}
 	return nil
 }
 
@@ -191,23 +199,19 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 		})
 	}
 	attempt(held, func(took time.Duration, err error) {
-		together := err == nil || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze
-		base.Workers(1, func() { // a new one after a call that exited by runtime.Goexit
-			for len(held) > 0 {
-				l := held[0]
-				held = held[1:]
-				switch {
-				case together:
-					c.dispose(&l.Delivery, took, err)
-				case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
-				case c.engine.Interrupted() || c.late(l.lease):
-					_ = l.lease.Settle(context.Background(), lease.Settlement{Op: lease.Release})
-				default:
-					l.lease.RolledBack.Store(true)
-					attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
-				}
+		together := err == nil || err == errGoexit || len(held) == 1 || Outcome(err).Kind == OutcomeSnooze
+		for _, l := range held {
+			switch {
+			case together:
+				c.dispose(&l.Delivery, took, err)
+			case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
+			case c.engine.Interrupted() || c.late(l.lease):
+				_ = l.lease.Settle(context.Background(), lease.Settlement{Op: lease.Release})
+			default:
+				l.lease.RolledBack.Store(true)
+				attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
 			}
-		})
+		}
 	})
 }
 
@@ -220,22 +224,39 @@ func (c *consumer) late(l *lease.Lease) bool {
 // serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck reports that a
 // hook, a codec or the driver does not return.
 func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err error) {
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		base.Workers(workers, work)
-	}()
+	all := crew(workers, work, func() { c.engine.Broken(op, errGoexit) })
 	<-c.engine.Stopped()
 	bound, cancel := context.WithTimeoutCause(context.Background(), c.cfg.DrainFor, ErrStopped)
 	defer cancel()
 	left, err := c.end(bound, op)
 	if left.Handlers == 0 && !left.Stuck {
-		<-over
+		all.Wait()
 	}
 	if failure := c.engine.Failure(); failure != nil {
 		return left.Stuck, failure
 	}
 	return left.Stuck, err
+}
+
+// errGoexit is the outcome of a handler that has ended its goroutine.
+var errGoexit = errors.New("a handler or a hook left by runtime.Goexit, as t.FailNow does")
+
+// crew runs work in n goroutines. left is called for each that a function of the user ends.
+func crew(n int, work, left func()) *base.Group {
+	var all base.Group
+	for range n {
+		all.Go(func() {
+			returned := false
+			defer func() {
+				if !returned {
+					all.Go(left)
+				}
+			}()
+			work()
+			returned = true
+		})
+	}
+	return &all
 }
 
 // end ends the consumer: see consume.Consumer.End. The error counts the remaining work.
@@ -255,10 +276,9 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
 }
 
-// attempt calls do, and then passes its duration and outcome to then. Deferred functions do that, since nothing else runs after
-// runtime.Goexit.
+// attempt calls do, and then passes its duration and outcome to then, also if do ends the goroutine.
 func (c *consumer) attempt(do func() error, then func(took time.Duration, err error)) {
-	began, err := base.Now(), base.ErrGoexit
+	began, err := base.Now(), errGoexit
 	defer func() { then(base.Now()-began, err) }()
 	defer func() {
 		if p := recover(); p != nil {
@@ -324,7 +344,7 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 }
 
 // handled calls the Handled hook. After an error the call has its own goroutine, as for all hooks. After a success, for speed, it uses
-// the goroutine of the worker, which is replaced if the hook calls runtime.Goexit. Without a hook it allocates nothing.
+// the goroutine of the worker. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {
@@ -340,6 +360,169 @@ func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, er
 		return
 	}
 	e.Headers = nil
-	defer func() { _ = recover() }()
-	hook(e)
+	callHere(hook, e)
+}
+
+// OutcomeKind is what happens to a message after its handler returned. Outcome returns the first five kinds.
+type OutcomeKind string
+
+// The kinds.
+const (
+	OutcomeAck        OutcomeKind = "ack"
+	OutcomeRetry      OutcomeKind = "retry"       // nacked, due after ConsumerConfig.Backoff
+	OutcomeRetryAfter OutcomeKind = "retry after" // nacked, due after Delay
+	OutcomeSnooze     OutcomeKind = "snooze"      // released uncounted, due after Delay
+	OutcomeDeadLetter OutcomeKind = "dead-letter"
+	OutcomeRelease    OutcomeKind = "release" // released uncounted, after an error when the time to drain was over
+	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease had ended
+)
+
+// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A retry of the last attempt (Spec.MaxAttempts)
+// dead-letters the message.
+type HandlerOutcome struct {
+	Kind   OutcomeKind
+	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
+	Reason string        // stored as the message's last error; "" keeps the previous one
+
+	output bool // OutcomeDeadLetter is for an output that cannot be stored
+}
+
+// Outcome returns what Consumer.Handle and Pipe do for an error that a handler returns, so that a handler can be tested without a
+// database. It makes no database call and keeps no state.
+func Outcome(err error) HandlerOutcome {
+	if err == nil {
+		return HandlerOutcome{Kind: OutcomeAck}
+	}
+	// The methods of the user's error may panic. What wraps it, or is joined with it, counts nevertheless.
+	o := HandlerOutcome{Kind: OutcomeRetry, Reason: fmt.Sprintf("%T, whose methods cannot be called", err)}
+	base.Call(func() {
+		o.Reason = errorText(err)
+	})
+	for left := []error{err}; len(left) > 0; {
+		e := left[0]
+		left = left[1:]
+		switch w := e.(type) {
+		case *deadLetter:
+			return HandlerOutcome{Kind: OutcomeDeadLetter, Reason: o.Reason, output: w.output}
+		case *snooze:
+			if o.Kind != OutcomeSnooze {
+				o.Kind, o.Delay = OutcomeSnooze, nackDelay(w.delay)
+			}
+		case *retryAfter:
+			if o.Kind == OutcomeRetry {
+				o.Kind, o.Delay = OutcomeRetryAfter, nackDelay(w.delay)
+			}
+		}
+		left = append(inside(e), left...)
+	}
+	return o
+}
+
+// inside returns the wrapper that err.As finds, and what err.Unwrap returns, except for a method that panics.
+func inside(err error) (in []error) {
+	base.Call(func() {
+		var w interface {
+			error
+			wraps()
+		}
+		if x, ok := err.(interface{ As(any) bool }); ok && x.As(&w) && w != nil { // an As method may accept any target
+			in = append(in, w)
+		}
+	})
+	base.Call(func() {
+		switch x := err.(type) {
+		case interface{ Unwrap() error }:
+			in = append(in, x.Unwrap())
+		case interface{ Unwrap() []error }:
+			in = append(in, x.Unwrap()...)
+		}
+	})
+	return in
+}
+
+// RetryAfter wraps the error of a handler, or the cause of a Nack. The message is nacked and due again after d, by the database's
+// clock, instead of after ConsumerConfig.Backoff. The attempt counts. It also works inside another wrapper. A nil err keeps the
+// message's last error. A negative d counts as 0, and a d above 100 years as 100 years.
+func RetryAfter(d time.Duration, err error) error { return &retryAfter{wrapper{err}, d} }
+
+type retryAfter struct {
+	wrapper
+	delay time.Duration
+}
+
+// wrapper wraps the error of a handler. Its type determines what happens to the message.
+type wrapper struct{ err error }
+
+func (w *wrapper) Error() string { return errorText(w.err) }
+func (w *wrapper) Unwrap() error { return w.err }
+func (w *wrapper) wraps()        {}
+
+// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d, with the
+// bounds of RetryAfter, behind messages that are due earlier. Use it for temporary faults that the message did not cause: a service
+// that answers 429 must not dead-letter a healthy message. Earlier leases that expired are removed from the count: see
+// Delivery.Attempt. A message that is always snoozed never ends, unless it has a TTL.
+//
+// Unlike a nack a Snooze wakes no consumer, because a consumer that snoozes every message would never pause. An idle consumer finds
+// the message at its next poll, which may be ConsumerConfig.PollEvery (1 s) after it is due.
+func Snooze(d time.Duration, err error) error { return &snooze{wrapper{err}, d} }
+
+type snooze struct {
+	wrapper
+	delay time.Duration
+}
+
+// DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the error's text.
+// err may be nil. chanqadmin.Queue.Redrive makes the message ready again.
+func DeadLetter(err error) error { return &deadLetter{wrapper: wrapper{err}} }
+
+type deadLetter struct {
+	wrapper
+	output bool // of a pipe
+}
+
+func (e *deadLetter) Error() string {
+	return cmp.Or(errorText(e.err), "dead-lettered by its handler, without an error")
+}
+
+// errorText returns the text of err, even if its Error method panics, as on a nil pointer.
+func errorText(err error) (text string) {
+	if err == nil {
+		return ""
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose Error method panicked: %v", err, p)
+		}
+	}()
+	return err.Error()
+}
+
+var defaultBackoff = ExponentialBackoff(time.Second, time.Hour)
+
+// ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the first failed attempt, to high. The
+// result is random between half of the delay and all of it, so that messages that failed together do not return together. Earlier
+// leases that expired in a row do not count.
+func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
+	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
+	return func(d *Delivery, _ error) time.Duration {
+		delay := low
+		for i := 1; i < d.failures() && delay < high; i++ {
+			delay *= 2 // below 100 years, so without overflow
+		}
+		delay = max(min(delay, high), 2)
+		return delay/2 + rand.N(delay/2) + time.Millisecond
+	}
+}
+
+// nackDelay limits a delay to the bounds of Nack: a message that was handled must be settled.
+func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
+
+// backoff calls ConsumerConfig.Backoff. If that panics, or returns a delay out of bounds, the default is used.
+func (c *consumer) backoff(d *Delivery, err error) time.Duration {
+	delay := time.Duration(-1)
+	base.Call(func() { delay = c.cfg.Backoff(d, err) })
+	if delay < 0 || delay > sqlbatch.MaxDelay {
+		return defaultBackoff(d, err)
+	}
+	return delay
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on separate goroutines,
-// sometimes several at once, without a lock that other calls of chanq need. A call takes about 1 µs, and follows a statement or a failure.
-// Only Handled is called for every message; after a success its worker calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only
-// that call. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does not log headers. Their Queue is
-// Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq
-// (OpenTelemetry; go get each) provide hooks.
+// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on
+// separate goroutines, sometimes several at once, without a lock that other calls of chanq need. A call takes about
+// 1 µs, and follows a statement or a failure. Only Handled is called for every message; after a success its worker
+// calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only that call, but runtime.Goexit in Handled after a
+// success stops the consumer. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does
+// not log headers. Their Queue is Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and
+// the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry; go get each) provide hooks.
 //
 // A hook should return soon, because its caller waits for it:
 //
@@ -86,12 +87,15 @@ type ClaimedEvent struct {
 	Took            time.Duration
 }
 
-// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Acked also
-// counts messages that AckTx has acked, with a Took of 0: after the commit of InTx, and for other transactions when the consumer has found
-// that the message no longer exists, about 1 s after the commit.
+// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Messages
+// that AckTx has acked in a transaction of InTx count as Acked after the commit, with a Took of 0.
+//
+// Attempted counts messages that AckTx has acked in another transaction, at the call; the other counts are then 0. Only the caller knows
+// whether that transaction is committed.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
+	Attempted                           int
 	Took                                time.Duration
 }
 
@@ -199,7 +203,7 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 			log.Debug("chanq: claimed", "queue", e.Queue, "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
 		},
 		Settled: func(e SettledEvent) {
-			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "lost", e.Lost, "took", e.Took)
+			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "attempted", e.Attempted, "lost", e.Lost, "took", e.Took)
 		},
 		LeaseLost: func(e LeaseLostEvent) {
 			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
@@ -277,8 +281,7 @@ func each[E any](sets []Hooks, of func(*Hooks) func(E)) func(E) {
 	}
 }
 
-// here is the variant of each for Handled, which is called on the goroutine of a worker. A hook that calls runtime.Goexit ends that
-// goroutine.
+// here is the variant of each for Handled, which is called for every message.
 func here(sets []Hooks) func(HandledEvent) {
 	var hooks []func(HandledEvent)
 	for _, h := range sets {
@@ -289,23 +292,23 @@ func here(sets []Hooks) func(HandledEvent) {
 	if len(hooks) == 0 {
 		return nil
 	}
-	return func(e HandledEvent) { callHere(hooks, e) }
+	return func(e HandledEvent) {
+		for _, hook := range hooks {
+			callHere(hook, e)
+		}
+	}
 }
 
-// callHere calls all hooks, even if one panics.
-func callHere[E any](hooks []func(E), e E) {
-	if len(hooks) == 0 {
-		return
-	}
-	defer callHere(hooks[1:], e)
+// callHere calls a hook on the goroutine of its caller, which no panic ends.
+func callHere[E any](hook func(E), e E) {
 	defer func() { _ = recover() }()
-	hooks[0](e)
+	hook(e)
 }
 
 // call calls a hook that is not nil on a separate goroutine and waits for it, so that no panic of a hook ends the caller.
 func call[E any](hook func(E), e E) {
 	if hook != nil {
-		_ = base.Call(func() { hook(e) })
+		base.Call(func() { hook(e) })
 	}
 }
 

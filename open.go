@@ -4,17 +4,20 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The checks of Open: of the tables, and of the settings of the database.
+// Open and Migrate: the checks of the tables and of the settings of the database, and the statements of administrators.
 
 func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
 	core, err := newQueue(ctx, "open", db, name, cfg)
@@ -125,4 +128,313 @@ func (s schema) shared(ctx context.Context) bool {
 		session.Within(ctx, s.q.cfg.StatementTimeout, func(ctx context.Context) error {
 			return s.q.db.QueryRowContext(ctx, "SELECT 1 FROM sqlite_master").Scan(new(int))
 		}) == nil
+}
+
+// runner runs a statement, on a session or in a transaction, and passes each of its rows to scan.
+type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
+
+// schema is the tables of a queue in its database.
+type schema struct {
+	q   *queue
+	run runner
+}
+
+// stored is what the database stores for a queue.
+type stored struct {
+	table.Stored
+	shard ShardMark
+}
+
+func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
+
+// unlocked is stored without the lock of Migrate. SQLite may answer with an error while another process creates the tables, so it is then
+// asked once more.
+func (s schema) unlocked() (found stored, err error) {
+	found, err = s.stored()
+	changed := (*sqlbatch.RunError)(nil)
+	if s.q.table.Dialect.Traits().PrepareTells && (errors.As(err, &changed) || s.q.classify(err) == sqlbatch.RolledBack) {
+		return s.stored()
+	}
+	return found, err
+}
+
+// stored reads what the database stores for the queue, in one round trip. Without tables the version is 0.
+func (s schema) stored() (found stored, err error) {
+	err = s.run(s.q.table.SQL.Version(), found.Scan)
+	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
+	if err == nil && found.ShardCount > 0 {
+		found.shard.Set, err = ParseID(found.ShardSet)
+	}
+	if err != nil && s.q.classify(err) == sqlbatch.NoSchema {
+		return stored{}, nil
+	}
+	return found, err
+}
+
+// adopt applies what the database stores for the queue.
+func (q *queue) adopt(s stored) {
+	q.cfg.Shard, q.identity = s.shard, s.Identity
+	q.table.SetPolicy(s.Policy)
+	q.table.Ordered, q.signals.Debouncer.Ordered = s.Slots > 0, s.Slots > 0
+	q.signals.Debouncer.Notifier = notifierOf(q.db, q.cfg.Notifier, s.Slots > 0)
+	if n, ages := q.cfg.Notifier.(interface{ SessionMaxAge(time.Duration) }); ages {
+		n.SessionMaxAge(q.cfg.SessionMaxAge)
+	}
+	q.render(s.Slots)
+}
+
+// StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open the shards of a
+// queue one by one. Clear the Spec before Open: after a later Configure, Open would return ErrSpec. It costs one round trip. If the
+// queue does not exist, it returns ErrNoSchema.
+func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
+	asked := cfg
+	asked.Spec, asked.Shard = Spec{}, ShardMark{}
+	q, err := newQueue(ctx, "open", db, queue, asked)
+	if err != nil {
+		return cfg, err
+	}
+	found, err := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}.unlocked()
+	if err == nil && found.Version == 0 {
+		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
+	}
+	if err != nil {
+		return cfg, q.failed("open", q.unanswered(err))
+	}
+	cfg.Dialect, cfg.Spec, cfg.Shard = Dialect(q.table.Dialect.Name()), found.spec(), found.shard
+	return cfg, nil
+}
+
+// Migrate creates a queue with Config.Spec. For an existing queue it brings the tables up to date and stores the fields of
+// Config.Spec that are not zero; consumers of other programs adopt them with their next heartbeat. It makes all changes in one
+// transaction under a lock of the database. Any number of processes may call it, at once and repeatedly, while producers and
+// consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that was dropped by
+// hand is created again, which locks its table against writers. Open takes the same arguments.
+//
+// The database role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission
+// to update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
+// need a newer chanq, ErrNewerSchema. Like Open it refuses a database that would break the guarantees of chanq, before it changes
+// anything.
+func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
+	return migrate(ctx, db, queue, cfg, "")
+}
+
+// CheckMigrate returns the error that Migrate would return, and changes nothing: it runs the statements of Migrate, and rolls them back.
+// It costs as much as Migrate, and takes the same locks.
+func CheckMigrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
+	return migrate(ctx, db, queue, cfg, "ROLLBACK")
+}
+
+// migrate runs the statements of Migrate. end is the last one, or "" for COMMIT.
+func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end string) error {
+	q, err := newQueue(ctx, "migrate", db, queue, cfg)
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return q.failed("migrate", q.unanswered(fmt.Errorf("connect: %w", err)))
+	}
+	defer conn.Close()
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
+	}
+	if err := (schema{q, run}).migrate(ctx, end); err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
+		return q.failed("migrate", err)
+	}
+	return nil
+}
+
+func (s schema) migrate(ctx context.Context, end string) error {
+	if err := s.trust(ctx); err != nil {
+		return err
+	}
+	found, err := s.unlocked()
+	if err != nil {
+		return err
+	}
+	whole := false
+	if found.Version >= sqlbatch.Version {
+		if whole, err = s.isWhole(found); err != nil {
+			return err
+		}
+		if _, changes, err := s.change(found); err != nil || whole && !changes {
+			return err
+		}
+	}
+	if !whole && end == "" {
+		if err := s.prepare(); err != nil {
+			return err
+		}
+	}
+	if err := runAll(s.run, s.q.table.Dialect.Begin()); err != nil { // which excludes all other changes
+		return err
+	}
+	if !whole { // the table of queues may be missing
+		registry := s.q.table.Dialect.Migrations(s.q.names)[0]
+		if err := runAll(s.run, registry.Statements[:registry.Registry]); err != nil {
+			return err
+		}
+	}
+	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
+		return err
+	}
+	spec, _, err := s.change(found)
+	if err != nil {
+		return err
+	}
+	s.q.render(spec.Slots)
+	if !whole || found.Version < sqlbatch.Version {
+		for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
+			if err := runAll(s.run, m.Statements); err != nil {
+				return fmt.Errorf("migration %d: %w", m.Number, err)
+			}
+		}
+	}
+	record := s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
+	if whole && found.Version >= sqlbatch.Version { // the permission to update the row is enough
+		record = s.q.table.SQL.Configure(spec.policy())
+	}
+	if err := s.run(record, nil); err != nil {
+		return err
+	}
+	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
+}
+
+// prepare prepares a database that has no table.
+func (s schema) prepare() error {
+	fresh := s.q.table.Dialect.Fresh(s.q.names)
+	if fresh.Ask == "" {
+		return nil
+	}
+	found := false
+	err := s.run(sqlbatch.Statement{Text: fresh.Ask}, func(*sql.Rows) error { found = true; return nil })
+	if err != nil || !found {
+		return err
+	}
+	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
+}
+
+// isWhole reports whether all tables with messages of an existing queue exist, with their indexes. Objects that the role cannot see count
+// as existing.
+func (s schema) isWhole(found stored) (bool, error) {
+	s.q.render(found.Slots)
+	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
+	case err == nil:
+	case s.q.classify(err) == sqlbatch.NoSchema:
+		return false, nil
+	case s.q.classify(err) != sqlbatch.Permanent:
+		return false, err
+	}
+	missing := 0
+	err := s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	if s.q.classify(err) == sqlbatch.Permanent { // the role lacks permission to use the schema
+		err = nil
+	}
+	return missing == 0, err
+}
+
+// change returns the new Spec of the queue, and whether it differs from the stored one. It completes Config.Shard of a new shard.
+func (s schema) change(found stored) (spec Spec, changes bool, err error) {
+	cfg := &s.q.cfg
+	if found.Version > 0 {
+		if err := found.Unusable(); err != nil {
+			return spec, false, fmt.Errorf("%w: %w", ErrNewerSchema, err)
+		}
+		if err := cmp.Or(cfg.Spec.differs(found.spec(), true), found.shard.isNot(cfg.Shard)); err != nil {
+			return spec, false, err
+		}
+		spec, err = cfg.Spec.over(found.spec()).complete()
+		return spec, spec != found.spec(), err
+	}
+	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
+		if cfg.Shard.Index > 0 {
+			return spec, false, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
+		}
+		cfg.Shard.Set = NewID()
+	}
+	spec, err = cfg.Spec.complete()
+	return spec, true, err
+}
+
+func runAll(run runner, texts []string) error {
+	for _, text := range texts {
+		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Schema returns the statements that Migrate would run for a queue whose tables do not exist, in order, for a database administrator
+// to read and run. Each may be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
+func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
+	dialect, names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	if set := dialect.Fresh(names).Set; set != "" {
+		texts = append(texts, set)
+	}
+	for _, m := range dialect.Migrations(names) {
+		texts = append(texts, m.Statements...)
+	}
+	return texts, nil
+}
+
+// View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages to people and to
+// programs in other languages; docs/sql.md describes its columns. The rules of Schema apply. Migrate creates no view; chanqadmin.Drop
+// removes it.
+func View(d Dialect, queue string, cfg Config) ([]string, error) {
+	dialect, names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return dialect.View(names), nil
+}
+
+// Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), by which programs in other
+// languages send messages; docs/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure; chanqadmin.Drop
+// removes it. SQLite has no procedures: errors.ErrUnsupported.
+func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
+	dialect, names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	texts := dialect.Procedures(names)
+	if len(texts) == 0 {
+		return nil, fmt.Errorf("chanq: schema: %s has no procedures: %w", d, errors.ErrUnsupported)
+	}
+	return texts, nil
+}
+
+// printable returns the dialect and the names for statements that are printed.
+func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sqlbatch.Names, error) {
+	refuse := func(err error) (sqlbatch.Dialect, sqlbatch.Names, error) {
+		return nil, sqlbatch.Names{}, fmt.Errorf("chanq: schema: %w", err)
+	}
+	d, err := table.DialectNamed("the Dialect", string(dialect))
+	if err != nil {
+		return refuse(err)
+	}
+	v := validator{}
+	cfg.Spec.check(&v)
+	cfg.Shard.check(&v)
+	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
+		v.wrong("Config.Shard.Set is zero: must be the same for all shards, for example from NewID")
+	}
+	spec, err := cfg.Spec.complete()
+	if err := errors.Join(v.err(), err); err != nil {
+		return refuse(err)
+	}
+	names := cfg.names(queue, spec.Slots)
+	names.Policy = spec.policy()
+	if err := sqlbatch.CheckNames(names); err != nil {
+		return refuse(err)
+	}
+	if dialect == DialectSQLServer && strings.Contains(cfg.Schema, "$(") {
+		return refuse(fmt.Errorf("Config.Schema is %q: sqlcmd would replace $(…) by the value of a variable; use Migrate", cfg.Schema))
+	}
+	return d, names, nil
 }

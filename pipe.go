@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -47,7 +46,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(
 		return from.core.queue.failed("pipe", err)
 	}
 	unrecord := to.core.recorder.Join()
-	var storer sync.WaitGroup
+	var storer base.Group
 	storer.Go(p.Run)
 	storer.Go(func() {
 		<-from.core.engine.Stopped()

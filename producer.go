@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
@@ -38,7 +39,7 @@ type Producer[T any] struct {
 	usual   int             // how many messages the intake last received together; used by the intake only
 	flushIn chan struct{}   // received by the intake after all that was sent before
 	usesC   atomic.Bool     // C was called
-	workers sync.WaitGroup
+	workers base.Group
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc
@@ -49,9 +50,6 @@ type Producer[T any] struct {
 	closeOnce sync.Once
 	closed    chan struct{} // closed when the first Close has determined what is stored
 	left      error         // the error of Close; valid when closed is closed
-
-	mu   sync.Mutex // guards hand
-	hand *hand[T]   // of the intake, while a codec encodes messages that it received from C
 }
 
 // Producer starts a producer. If the *sql.DB has a connection limit (SetMaxOpenConns), a producer reserves one of its connections, or
@@ -321,7 +319,8 @@ func (p *Producer[T]) unsent() error {
 // Close stores everything that was handed over and ends the producer. As soon as it begins, sends fail with ErrClosed. If ctx ends
 // before everything is stored and every goroutine has ended, Close gives up and returns an error, and so do the sends whose messages are
 // not stored. The goroutines then end as soon as the driver and the hooks return. If messages that came through C are not known to be
-// stored, the error is an *UnsentError, which contains them, except those that Unsent returned.
+// stored, the error has an *UnsentError, which contains them, except those that Unsent returned, and those that wait for a codec that
+// does not return within 1 s after ctx.
 //
 // A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its own ctx; only the
 // first call returns unsent messages. On SQLite a goroutine that holds a transaction must not call it: see Queue.
@@ -337,27 +336,31 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 		return p.awaitEnd(ctx)
 	}
 	defer close(p.closed)
-	var unsent []Unsent[T]
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
 		p.left = fmt.Errorf("messages were not stored in time, or a hook or the driver does not return: %w", context.Cause(ctx))
 		p.abandon(context.Cause(ctx))
-		hand := p.giveUpHand()
-		if hand == nil {
-			<-p.received // immediately: it no longer encodes or waits
+		select {
+		case <-p.received:
+		case <-time.After(consume.Grace):
+			p.left = errStuck
 		}
 		p.sender.GiveUp()
-		unsent = hand
 	}
-	unsent = append(p.Unsent(), unsent...)
+	unsent := p.Unsent()
 	if len(unsent) == 0 {
 		return p.queue.failed("close", p.left)
 	}
-	err := &UnsentError[T]{Unsent: unsent}
+	var err error = &UnsentError[T]{Unsent: unsent}
+	if p.left == errStuck {
+		err = errors.Join(err, p.queue.failed("close", errStuck))
+	}
 	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent), unsent[0].Err)
 	return err
 }
+
+var errStuck = fmt.Errorf("a codec does not return: Close does not return the messages that wait for it, at most %d", mostReceived)
 
 // end waits for the intake and the writer, and ends the other parts.
 func (p *Producer[T]) end() {
@@ -386,4 +389,79 @@ func (p *Producer[T]) awaitEnd(ctx context.Context) error {
 	default:
 		return p.queue.failed("close", context.Cause(ctx))
 	}
+}
+
+// mostReceived is the maximum number of messages of C that are passed on together.
+const mostReceived = 64
+
+// received is a message that came through C.
+type received[T any] struct {
+	send.Item
+	message Message[T] // unchanged, except for its ID
+}
+
+// intake receives from C until Close begins.
+func (p *Producer[T]) intake() {
+	defer func() {
+		p.sender.Close()
+		close(p.received)
+	}()
+	in := p.in
+	for p.open.Err() == nil {
+		select {
+		case m, ok := <-in:
+			if ok {
+				p.handOver(m)
+			} else {
+				in = nil // closed by its sender
+			}
+		case <-p.flushIn:
+		case <-p.open.Done():
+		}
+	}
+}
+
+// handOver passes a message of C on, together with those whose senders are waiting, up to a limit.
+func (p *Producer[T]) handOver(m Message[T]) {
+	items := make([]received[T], 0, p.usual)
+	size := 0
+	for ok := true; ok; {
+		item := received[T]{message: m}
+		var err error
+		item.Item, err = p.prepare(&m)
+		switch {
+		case err != nil:
+			p.keepUnsent(item, err)
+		case size+item.Size > p.cfg.BufferBytes: // never has room for both
+			p.pushInTurn(items, size)
+			items, size = append([]received[T](nil), item), item.Size
+		default:
+			items, size = append(items, item), size+item.Size
+		}
+		if len(items) == mostReceived || p.open.Err() != nil || size >= p.cfg.BufferBytes/4 {
+			break
+		}
+		select {
+		case m, ok = <-p.in:
+		default:
+			ok = false
+		}
+	}
+	p.usual = len(items)
+	if len(items) > 0 {
+		p.pushInTurn(items, size)
+	}
+}
+
+func (p *Producer[T]) pushInTurn(items []received[T], size int) {
+	for i := range items {
+		items[i].Origin = &items[i].message
+	}
+	p.sender.PushInTurn(len(items), func(i int) *send.Item { return &items[i].Item }, size)
+}
+
+// keepUnsent keeps a message that cannot be stored. A body above MaxBody counts as MaxBody, so that it does not fill the buffer.
+func (p *Producer[T]) keepUnsent(item received[T], err error) {
+	item.Origin = &item.message
+	p.sender.KeepUnsent(&item.Item, p.queue.table.Policy().MaxBody+rowOverhead, err)
 }

@@ -227,6 +227,8 @@ func (t *inTx) ended(committed, maybe bool) {
 			acked[c] = append(acked[c], l)
 		case committed, !maybe:
 			l.RolledBack.Store(true)
+		case held:
+			homeOf(l).settled(SettledEvent{Attempted: 1})
 		}
 	}
 	for c, group := range acked {
@@ -289,7 +291,7 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 	var found table.Stored
 	err := session.RunTx(ctx, tx, q.table.SQL.InTx().Version(), found.Scan)
 	if err == nil && found.Identity != q.identity {
-		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which this Queue was opened")}
+		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which this Queue was opened; if the queue was dropped and made again, open it again")}
 	}
 	return err
 }
@@ -300,9 +302,9 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 // After the call the lease is not extended, because the extension would wait for the row that the transaction has locked. Therefore
 // call AckTx late in the transaction. After a rollback the lease may be settled until it expires: in Handle, by returning an error.
 //
-// After the commit of InTx the lease is known to be acked. After another commit, the next message of its key on an ordered queue is
-// delivered once the consumer has seen the commit. It checks when the handler returns, otherwise after 50 ms and then less and less
-// often, down to once a second.
+// After the commit of InTx the lease is known to be acked, and counts as acked. In another transaction it counts as attempted, at the
+// call (SettledEvent.Attempted). After its commit the next message of the key on an ordered queue is delivered once the consumer has seen
+// the commit. It checks when the handler returns, otherwise after 50 ms and then less and less often, down to once a second.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
@@ -349,11 +351,6 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 // transaction: the leases end in the database, or are settled after the rollback.
 func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err error) {
 	errs = make([]error, len(leases))
-	defer func() {
-		for _, l := range leases {
-			l.Entering.Store(false)
-		}
-	}()
 	var items, held []sqlbatch.Item
 	for i, l := range leases {
 		if err := l.EnterTx(); err != nil {
@@ -388,6 +385,9 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err
 			errs[i] = leaseError(l, "ack", false, ErrLeaseLost)
 			l.LoseInTx()
 		}
+	}
+	if t == nil && len(held) > 0 {
+		q.settled(SettledEvent{Attempted: len(held)}) // only the caller learns whether it is committed
 	}
 	return errs, q.failTx("ack", err)
 }

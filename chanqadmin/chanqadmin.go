@@ -90,8 +90,9 @@ func (q *Queue) Empty(ctx context.Context) (bool, error) { return q.queue.Empty(
 
 func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
 
-// mostRepeats bounds how often a statement is repeated, in about two seconds.
-const mostRepeats = 10
+// repeatFor bounds the time in which a statement is begun again. A deadlock takes servers up to 5 s to find; an attempt that waits for
+// another program's write in a SQLite file takes all of it.
+const repeatFor = 10 * time.Second
 
 // once runs one statement on a session. It repeats a statement that the database rolled back: the victim of a deadlock, and on SQL Server a
 // redrive whose DedupKey another transaction took after the redrive searched for it (a Duplicate).
@@ -105,11 +106,11 @@ func (q *Queue) repeat(ctx context.Context, st sqlbatch.Statement, begin func(),
 	defer s.Close()
 	pause := batch.Backoff{Low: batch.LowPause, High: 500 * time.Millisecond}
 	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error {
-		for repeats := 0; ; repeats++ {
+		for until := time.Now().Add(repeatFor); ; {
 			begin()
 			err := s.Run(ctx, st, scan)
 			class := session.Classify(q.dialect, err)
-			if err == nil || repeats == mostRepeats || ctx.Err() != nil || class != sqlbatch.RolledBack && class != sqlbatch.Duplicate {
+			if err == nil || !time.Now().Before(until) || ctx.Err() != nil || class != sqlbatch.RolledBack && class != sqlbatch.Duplicate {
 				return err
 			}
 			batch.Sleep(ctx, pause.Pause())

@@ -20,9 +20,8 @@ type Sample struct {
 	// Sums of the operations of programs on the queue through chanq. They omit inserts by other programs. They also omit operations of
 	// a program whose producer or consumer existed for less than 10 s, or that ended less than 10 s after Queue.Send or SendTx.
 	//
-	// In transactions of InTx, SendTx and AckTx count after the commit. In other transactions SendTx counts at the call, since only
-	// the caller knows of the commit, so Sent also includes messages of transactions that were rolled back. AckTx counts once its
-	// consumer has found that the message no longer exists.
+	// In transactions of InTx, SendTx and AckTx count after the commit. In other transactions they count at the call, since only the
+	// caller knows of the commit, so Sent and Acked also include messages of transactions that were rolled back.
 	Sent                int64 // messages that were stored, without duplicates
 	Acked, Nacked, Died int64 // settles; Died: dead-lettered
 	Delivered           int64 // claims of messages

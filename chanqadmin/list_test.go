@@ -55,30 +55,6 @@ func TestAListPagesThroughAStateAmongOthers(t *testing.T) {
 	}
 }
 
-// A page with few entries reads as many rows as one with many: messages of one key are rare among others.
-func TestAListOfAKeyTakesAsManyStepsWhateverItsLimit(t *testing.T) {
-	q := filled(t, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
-	const messages, every = 4000, 1000
-	for i := range messages {
-		_, err := q.Send(t.Context(), chanq.Message[string]{Key: fmt.Sprint("key", i%every), Body: "body"})
-		require.NoError(t, err)
-	}
-	for _, limit := range []int{1, 2, 1000} {
-		found, pages := 0, 0
-		for page := (chanqadmin.Page{}); ; {
-			var err error
-			page, err = testdb.Admin(q).List(t.Context(), chanqadmin.Select{State: chanqadmin.StateReady, Key: "key7"}, chanqadmin.List{After: page.Next, Limit: limit})
-			require.NoError(t, err)
-			found += len(page.Entries)
-			if pages++; page.Next == "" {
-				break
-			}
-		}
-		require.Equal(t, messages/every, found)
-		require.LessOrEqual(t, pages, found/limit+2, "with a limit of %d", limit)
-	}
-}
-
 // filled creates a queue with twelve messages, each with its own key.
 func filled(t *testing.T, cfg chanq.Config) *chanq.Queue[string] {
 	t.Helper()

@@ -13,7 +13,7 @@
 //	chanq_attempted_messages_total    counter    sent by SendTx in other transactions, committed or not
 //	chanq_duplicate_messages_total    counter    not stored, because of their DedupKey
 //	chanq_delivered_messages_total    counter    claimed
-//	chanq_settled_messages_total      counter    by outcome: acked, nacked, released, dead (dead-lettered)
+//	chanq_settled_messages_total      counter    by outcome: acked, nacked, released, dead (dead-lettered), attempted (by AckTx in other transactions)
 //	chanq_leases_lost_total           counter    leases that ended before their message was settled
 //	chanq_handler_errors_total        counter    errors and panics of Handle and Pipe, without Snooze
 //	chanq_outages_total               counter    by part: times that the database stopped answering
@@ -113,7 +113,7 @@ func New(cfg Config) *Metrics {
 		attempted:  counter("chanq_attempted_messages_total", "Messages that SendTx has sent in other transactions, committed or not."),
 		duplicates: counter("chanq_duplicate_messages_total", "Messages that were not stored, because a message with their dedup key was in the queue."),
 		delivered:  counter("chanq_delivered_messages_total", "Messages claimed by consumers of this program."),
-		settled:    counter("chanq_settled_messages_total", "Messages whose settle is stored. The outcome dead means dead-lettered.", "outcome"),
+		settled:    counter("chanq_settled_messages_total", "Messages whose settle is stored. The outcome dead means dead-lettered, attempted acked by AckTx in other transactions, committed or not.", "outcome"),
 		lost:       counter("chanq_leases_lost_total", "Leases that ended before their message was settled."),
 		failed:     counter("chanq_handler_errors_total", "Errors and panics of handlers."),
 		outages:    counter("chanq_outages_total", "Times that the database stopped answering a producer or consumer.", "part"),

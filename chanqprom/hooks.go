@@ -12,7 +12,7 @@ import (
 type task struct{ queue, name string }
 
 // outcomes of a settle, as a label.
-var outcomes = []string{"acked", "nacked", "released", "dead"}
+var outcomes = []string{"acked", "nacked", "released", "dead", "attempted"}
 
 // Hooks returns hooks that count the operations of producers and consumers. Combine them with other hooks by
 // chanq.JoinHooks. Prometheus does not count the first value of a series as an increase, so counters begin at 0: those
@@ -40,7 +40,7 @@ func (m *Metrics) Hooks() chanq.Hooks {
 			took(e.Queue, "claim", e.Took)
 		},
 		Settled: func(e chanq.SettledEvent) {
-			for i, n := range []int{e.Acked, e.Nacked, e.Released, e.Dead} {
+			for i, n := range []int{e.Acked, e.Nacked, e.Released, e.Dead, e.Attempted} {
 				m.settled.WithLabelValues(e.Queue, outcomes[i]).Add(float64(n))
 			}
 			took(e.Queue, "settle", e.Took)

@@ -46,7 +46,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 			took(e.Queue, "claim", messagingconv.OperationTypeReceive, e.Took)
 		},
 		Settled: func(e chanq.SettledEvent) {
-			for outcome, n := range map[string]int{"acked": e.Acked, "nacked": e.Nacked, "released": e.Released, "dead": e.Dead} {
+			for outcome, n := range map[string]int{"acked": e.Acked, "nacked": e.Nacked, "released": e.Released, "dead": e.Dead, "attempted": e.Attempted} {
 				if n > 0 {
 					t.settled.Add(ctx, int64(n), queueAttributes(e.Queue, outcomeKey.String(outcome)))
 				}

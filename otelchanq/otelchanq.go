@@ -23,7 +23,7 @@
 //	messaging.client.operation.duration  histogram  s, by operation: send, claim, settle
 //	messaging.process.duration           histogram  s, of handlers (Middleware)
 //	chanq.sent.duplicates                counter    not stored, because of their DedupKey
-//	chanq.settled.messages               counter    by chanq.outcome: acked, nacked, released, dead (dead-lettered)
+//	chanq.settled.messages               counter    by chanq.outcome: acked, nacked, released, dead (dead-lettered), attempted (by AckTx in other transactions)
 //	chanq.leases.lost                    counter    leases that ended before their message was settled
 //	chanq.handler.errors                 counter    errors and panics of Handle and Pipe, without Snooze
 //	chanq.outages                        counter    by chanq.part: times that the database stopped answering

@@ -187,7 +187,7 @@ type Queue interface {
 	ordered
 
 	// InTx builds the same statements for a transaction of the caller: they set no session options and begin or end no transaction. There
-	// settles wait for rows that other transactions have locked, until the caller's context ends.
+	// an Ack or Archive, the only settles there, waits for rows that other transactions have locked, until the caller's context ends.
 	InTx() Queue
 	// InOwnTx builds them for a transaction of chanq's own. There settles treat rows that others have locked as they do outside of one. If
 	// settles wait for LockWait, the statements after them do too.
@@ -335,11 +335,8 @@ type Queue interface {
 	// Vacuum cleans up the live table. While another vacuum of it runs, it does nothing. No transaction may be open. No result.
 	Vacuum() Statement
 
-	// FreePages returns one row: how many pages of the database file are free. If there is no file, or the database returns pages by itself,
-	// the statement has no text.
-	FreePages() Statement
-	// Shrink returns up to ShrinkPages free pages to the file system, and a row without columns for each. It returns none if the file was
-	// created without the setting of Fresh.
+	// Shrink returns up to ShrinkPages free pages of the file to the file system, and a row without columns for each. It returns none
+	// if the file was created without the setting of Fresh. If the database returns pages by itself, the statement has no text.
 	Shrink() Statement
 
 	// Join adds a consumer of this queue, or renews its membership. When it adds one, it deletes consumers of any queue that have been gone

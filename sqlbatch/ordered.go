@@ -92,7 +92,8 @@ type MarkItem struct {
 //   - wait: milliseconds until the message is due, and until the lease of another consumer ends (zero: it may be delivered);
 //   - lives: milliseconds until its TTL ends, at least 1 (zero: it has none);
 //   - holder: 0: no consumer has marked it; 1: Consumer has; 2: another consumer has;
-//   - held: 1: a dead message of its key holds it (zero if Policy.Holds is not set);
+//   - held: 1: a dead message of its key holds it (zero if Policy.Holds is not set), or on SQL Server might hold it, because another
+//     transaction has locked that message;
 //   - given: 1: dedup_key, type, headers and body are its contents; otherwise they are NULL;
 //   - locked, of LookOrdered, and on SQL Server also of Read, Refill and Fetch: 1: another transaction has locked the row, and the columns might be old or
 //     not committed, or NULL and zero except for id, and of Read and Refill except for slot, seq and order_key; 2: no transaction has locked it, as
@@ -100,7 +101,8 @@ type MarkItem struct {
 //
 // The last row has NULL as id. Its priority is 1 if the slots were read, otherwise 0. They are read if Consumer is alive, owns all of them
 // by their fences, and the queue is not paused. If they were not, there is no other row, which does not mean that the slots are empty. Its
-// enqueued_at is the number of redrives of the queue. For Read and Refill, its fence is the last number drawn, read after the other rows.
+// enqueued_at is the number of the last redrive of the queue, which each redrive changes. On SQL Server it might be that of a redrive that is
+// not committed: reads that begin later find its messages as locked ones. For Read and Refill, its fence is the last number drawn, read after the other rows.
 // Its body has the senders, read after that number: those that might have drawn a number up to it and have not committed, separated by
 // spaces. UnknownSender might be any sender of an earlier answer, under another name. Once an answer has neither it nor a sender of an
 // earlier answer, reads that begin later see all messages up to the earlier number that any read will ever see. Its due_at is up to where a
@@ -109,7 +111,7 @@ type MarkItem struct {
 // On SQL Server a Read or a Refill returns a row that another transaction has inserted or changed and not committed as a locked one,
 // without contents. That transaction might have ended since. Locked rows count for all limits, and so do rows that go before the statement
 // has looked them up and are not returned. For a row that another transaction is deleting, or locks while the statement runs, it waits up to
-// 50 ms, and then fails with class RolledBack. It also waits for a redrive. A statement that names one slot meets only locks on rows of that
+// 50 ms, and then fails with class RolledBack. A statement that names one slot meets only locks on rows of that
 // slot. A statement that names several also skips locked rows of other slots. A Refill skips at most 100 locked rows, and a Read as many on
 // each side of Cursor. If there are more, or if Rows or Behind has ended a range, due_at is the number up to which it has read, and rows
 // with greater numbers might be missing. Otherwise due_at of a Read is the greatest int64.
@@ -129,8 +131,8 @@ type ordered interface {
 	// LookOrdered is Fetch without contents. It also returns a message whose row is locked: it is not absent. Fetch does the same on SQL
 	// Server, where neither waits for a locked row.
 	LookOrdered(consumer [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
-	// HeldKeys returns, for each pair of a slot and a key, its place from 1 on, whether a dead message holds the key (1 or 0), and the number
-	// of redrives of the queue.
+	// HeldKeys returns, for each pair of a slot and a key, its place from 1 on, held of Read (1 or 0), and the number
+	// of the last redrive of the queue.
 	HeldKeys(slots []int, keys []string) Statement
 
 	// MarkOrdered takes over messages for consumer, by their IDs and stored fences: it raises the fence to that of the slot, at

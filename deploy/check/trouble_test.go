@@ -133,7 +133,7 @@ func TestNoAlertFiresOnAQueueOfTransactions(t *testing.T) {
 			return tx.Commit()
 		})
 	}()
-	acked := func() string { return scraped(t, m)[`chanq_settled_messages_total{outcome="acked",queue="post"}`] }
+	acked := func() string { return scraped(t, m)[`chanq_settled_messages_total{outcome="attempted",queue="post"}`] }
 	send()
 	require.Eventually(t, func() bool { return acked() == "1" }, time.Minute, 10*time.Millisecond)
 	before := scraped(t, m)

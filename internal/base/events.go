@@ -8,7 +8,7 @@ import "sync"
 type Events struct {
 	mu      sync.Mutex // guards the fields below; not held while an event is called
 	pending []func()
-	running chan struct{} // closed when the goroutine ends; nil: there is none
+	running *Group // has the goroutine; nil: there is none
 	closed  bool
 }
 
@@ -23,8 +23,8 @@ func (e *Events) Enqueue(event func()) {
 	}
 	e.pending = append(e.pending, event)
 	if e.running == nil {
-		e.running = make(chan struct{})
-		go e.run() // ends when no event is pending; Wait and Close join it
+		e.running = &Group{}
+		e.running.Go(e.run) // ends when no event is pending; Wait and Close join it
 	}
 }
 
@@ -38,7 +38,6 @@ func (e *Events) run() {
 		event()
 		e.mu.Lock()
 	}
-	close(e.running)
 	e.pending, e.running = nil, nil
 }
 
@@ -48,7 +47,7 @@ func (e *Events) Wait() {
 	running := e.running
 	e.mu.Unlock()
 	if running != nil {
-		<-running
+		running.Wait()
 	}
 }
 

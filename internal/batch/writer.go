@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 // ErrClosed is the error of an item that is added after Close.
@@ -135,7 +137,7 @@ func newWorker[I Item](w *Writer[I]) *worker[I] {
 // Run writes until the Writer is closed and every item has its outcome, or calls GiveUp when abandoned ends. It is to be
 // called once.
 func (w *Writer[I]) Run(abandoned context.Context) {
-	var all sync.WaitGroup
+	var all base.Group
 	gaveUp := make(chan struct{})
 	stop := context.AfterFunc(abandoned, func() {
 		defer close(gaveUp)

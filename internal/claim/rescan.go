@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -32,8 +31,8 @@ type rescans struct {
 	lost   []table.Lost // where expired leases begin, as the last one has found
 	lapsed bool         // the next claim might begin with a message that has lost a lease
 
-	found   chan rescan    // result of a concurrent one, of capacity 1
-	running sync.WaitGroup // those that claims do not wait for
+	found   chan rescan // result of a concurrent one, of capacity 1
+	running base.Group  // those that claims do not wait for
 
 	patience   time.Duration // timeout of the next one
 	concurrent bool          // claims do not wait for the next one

@@ -20,7 +20,7 @@ import (
 //   - the goroutine of its claims (internal/claim), one for a slow rescan, and for an ordered queue one that returns the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - the goroutines of the settler and the extender (internal/settle);
-//   - the heartbeat, the trimmer, the witness of acks in transactions, and on PostgreSQL the vacuumer;
+//   - the heartbeat, the trimmer, the look-ups of acks in transactions, and on PostgreSQL the vacuumer;
 //   - one for events about lost leases, outages and isolated settles while there are events to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
@@ -84,9 +84,7 @@ func New(cfg Config) (*Consumer, error) {
 	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner, c.ending.owner = o, o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
-	o.witness = &witness{
-		tasks: t, abandoned: c.ending.abandoned, committed: o.committed, entered: make(chan struct{}, 1), leases: map[*lease.Lease]bool{},
-	}
+	o.acks = &openAcks{tasks: t, abandoned: c.ending.abandoned, leases: map[*lease.Lease]bool{}}
 	o.makeSettles(c)
 	c.newClaims()
 	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
@@ -121,11 +119,11 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	defer close(e.idle)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
-	var claiming, feeding, finishing, rest sync.WaitGroup
+	var claiming, feeding, finishing, rest base.Group
 	rest.Go(o.settler.Run)
 	rest.Go(o.extender.Run)
 	rest.Go(func() { c.heartbeat.run(attending) })
-	rest.Go(func() { o.witness.run(attending) })
+	rest.Go(func() { o.acks.run(attending) })
 	rest.Go(c.trimmer.run)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
 		rest.Go(c.vacuumer.run)
@@ -244,11 +242,13 @@ func (c *Consumer) Finished(began time.Time, outcomes []batch.Outcome[*lease.Lea
 }
 
 // Committed records that a committed transaction has acked the messages of leases. It takes ownership of the slice.
-func (c *Consumer) Committed(leases []*lease.Lease) { c.owner.committed(leases, false) }
+func (c *Consumer) Committed(leases []*lease.Lease) {
+	c.owner.count(settle.Tally{Acked: len(lease.Committed(leases))}, 0)
+}
 
 // Returned records that the handler of a lease that is in a transaction has returned.
 func (c *Consumer) Returned(l *lease.Lease) {
-	c.owner.witness.returned(l)
+	c.owner.acks.returned(l)
 	if c.owner.order != nil {
 		c.owner.order.Returned(l)
 	}

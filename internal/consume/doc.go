@@ -22,7 +22,7 @@
 //
 // # Locks
 //
-// There is one lock each for the failure of a Consumer, its counts, and the leases of its witness. They are held briefly, and
+// There is one lock each for the failure of a Consumer, its counts, and its open acks. They are held briefly, and
 // nothing is called under them.
 //
 // The package knows neither bodies nor the user's hooks: it calls an Observer.

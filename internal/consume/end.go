@@ -125,11 +125,11 @@ func (e *ending) left(back []*lease.Lease) Left {
 // drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A lease that AckTx has
 // acked is awaited as well: its transaction might be rolled back.
 func (e *ending) drain() {
-	pause := batch.Backoff{Low: 10 * time.Millisecond, High: witnessEvery / 10}
+	pause := batch.Backoff{Low: 10 * time.Millisecond, High: openAcksEvery / 10}
 	for e.abandoned.Err() == nil {
 		var again <-chan time.Time
 		if e.awaited() <= 0 {
-			if !e.owner.witness.look() || e.revoked.Load() {
+			if !e.owner.acks.look() || e.revoked.Load() {
 				return
 			}
 			again = time.After(pause.Pause())

@@ -37,11 +37,6 @@ func (h *heartbeat) run(ctx context.Context) {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
 		as := h.cfg.Consumer
 		as.ID = h.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
-		if as.ID != former {
-			_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Leave(former), nil) // a late heartbeat might have prolonged it in the database
-			h.mind("leave", err)                                             // otherwise it expires there
-			former = as.ID
-		}
 		began := base.Now()
 		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)
@@ -62,9 +57,14 @@ func (h *heartbeat) run(ctx context.Context) {
 			h.extender.Wake() // leases may last longer now
 		}
 		if err == nil {
-			read := base.Now()
+			joined := base.Now()
+			if as.ID != former {
+				_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Leave(former), nil) // a late heartbeat might have prolonged it in the database
+				h.mind("leave", err)                                             // otherwise it expires there
+				former = as.ID
+			}
 			h.mind("join", h.learnPolicy(ctx, timeout))
-			pause -= base.Now() - read // the next heartbeat is not delayed by the read
+			pause -= base.Now() - joined // these do not delay the next heartbeat
 		}
 		batch.Sleep(ctx, pause)
 	}

@@ -19,7 +19,7 @@ type owner struct {
 	home      lease.Home
 	settler   *settle.Settler
 	extender  *settle.Extender
-	witness   *witness
+	acks      *openAcks
 	pace      *claim.Pace
 	order     *claim.Slots // the slots of an ordered queue, otherwise nil
 	neighbour *claim.Neighbour
@@ -105,12 +105,6 @@ func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	}
 }
 
-// committed records that a committed transaction has acked the messages of leases. seen is the argument of lease.Committed. It takes
-// ownership of the slice.
-func (o *owner) committed(leases []*lease.Lease, seen bool) {
-	o.count(settle.Tally{Acked: len(lease.Committed(leases, seen))}, 0)
-}
-
 func (o *owner) count(t settle.Tally, took time.Duration) {
 	if t == (settle.Tally{}) {
 		return
@@ -166,8 +160,8 @@ func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 // Changed records which leases are no longer held, so that other messages of their keys can follow.
 func (o *owner) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
-		if l.State() == lease.InTx {
-			o.witness.add(l) // before l.End, which might end the consumer
+		if l.State() == lease.InTx && o.order == nil {
+			o.acks.add(l) // before l.End, which might end the consumer
 		}
 		if l.End() {
 			o.leaseEnded(l)

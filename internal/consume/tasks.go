@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and witness. They use sessions of
+// tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and openAcks. They use sessions of
 // kind Note, so that neither claims nor settles wait for a session.
 type tasks struct {
 	cfg    *Config

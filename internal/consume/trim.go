@@ -18,7 +18,6 @@ type trimmer struct {
 	*tasks
 	done, dead int64 // where the last round ended
 	most       int   // maximum number of messages of the next step
-	free       int64 // free pages of the file, at the last check
 }
 
 // run trims once a minute. Each round begins where the last one ended, so that it does not walk over deleted rows. Every 60th round begins
@@ -70,6 +69,24 @@ func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) er
 		if deleted < rows {
 			return nil
 		}
+	}
+	return nil
+}
+
+// shrinkRest is the pause after a step of shrink, in units of the time that the step took: one consumer has the lock for at most
+// 20 % of the time.
+const shrinkRest = 4
+
+// shrink returns free pages of the file to the file system, if the database does not, in steps that hold the write lock.
+func (t *trimmer) shrink() error {
+	step := t.cfg.Table.SQL.Shrink()
+	for returned := sqlbatch.ShrinkPages; step.Text != "" && returned == sqlbatch.ShrinkPages && t.stop.Err() == nil; {
+		returned = 0
+		took, err := t.do(t.stop, t.cfg.spareTime(), step, func(*sql.Rows) error { returned++; return nil })
+		if err != nil {
+			return err
+		}
+		batch.Sleep(t.stop, shrinkRest*took)
 	}
 	return nil
 }

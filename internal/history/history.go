@@ -114,12 +114,9 @@ func (r *Recorder) Join() (leave func()) {
 	defer r.mu.Unlock()
 	if r.users++; r.users == 1 {
 		stop, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.run(stop)
-		}()
-		r.end = func() { cancel(); <-done }
+		var running base.Group
+		running.Go(func() { r.run(stop) })
+		r.end = func() { cancel(); running.Wait() }
 	}
 	return sync.OnceFunc(func() {
 		r.mu.Lock()

@@ -94,7 +94,6 @@ func (l *Lease) endContext() {
 	switch {
 	case errors.Is(l.err, ErrLost):
 		l.ctx.cancel(l.Home)
-	case l.seen:
 	case l.err == nil, errors.Is(l.err, ErrSettled):
 		l.Unwatch()
 	}

@@ -96,7 +96,6 @@ type Lease struct {
 	Quiet     bool // Text might have parts of the body: it is for the table only
 	Uncounted bool // it is dead-lettered by the claim that found it, which does not count as an attempt
 	inTx      bool // it was acked in a transaction before: if the row is gone, it is not lost
-	seen      bool // it was acked in a transaction whose commit only its row showed
 
 	// Written by the writer that stores the settle.
 	MaybeApplied bool // a transaction of a pipe might have been applied
@@ -106,7 +105,6 @@ type Lease struct {
 	Number     Number
 	About      atomic.Value // set by the creator of the Owner: the message of a lease that might be dead-lettered
 	RolledBack atomic.Bool  // it is InTx, and its transaction was rolled back
-	Entering   atomic.Bool  // it is InTx, and the statement that acks it has not returned
 	ByTx       bool         // it is settled by the commit of its transaction
 
 	state atomic.Uint32
@@ -250,15 +248,13 @@ func (l *Lease) Lose(to State) bool {
 	return true
 }
 
-// EnterTx moves a lease to InTx, before a transaction locks its row. The lease is then not extended. The caller clears Entering when the
-// statement has returned.
+// EnterTx moves a lease to InTx, before a transaction locks its row. The lease is then not extended.
 func (l *Lease) EnterTx() error {
 	for {
 		s := l.State()
 		if err := s.NotHeld(); err != nil {
 			return err
 		}
-		l.Entering.Store(true)
 		if l.move(s, InTx) {
 			l.RolledBack.Store(false)
 			if l.ctx.with.Load() != nil {
@@ -270,15 +266,14 @@ func (l *Lease) EnterTx() error {
 	}
 }
 
-// Committed settles leases of one owner whose messages were acked by a transaction that is committed. seen means that only their rows
-// showed the commit: the call of Commit might still hang, and must end with the context of its lease. Committed takes over the slice, and
+// Committed settles leases of one owner whose messages were acked by a transaction that is committed. It takes over the slice, and
 // returns the leases that were in the transaction.
-func Committed(leases []*Lease, seen bool) []*Lease {
+func Committed(leases []*Lease) []*Lease {
 	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
 		return !l.move(InTx, Settling) // a settle is under way, which finds the message gone
 	})
 	for _, l := range leases {
-		l.Op, l.ByTx, l.seen = Ack, true, seen
+		l.Op, l.ByTx = Ack, true
 	}
 	Finish(leases, make([]error, len(leases)))
 	return leases

@@ -114,7 +114,7 @@ func TestACommitSettlesTheLeasesOfItsTransaction(t *testing.T) {
 	settling := leases[1]
 	require.NoError(t, ack(settling))
 	calls := len(o.changed)
-	lease.Committed([]*lease.Lease{leases[0], settling, leases[2]}, false)
+	lease.Committed([]*lease.Lease{leases[0], settling, leases[2]})
 	require.Len(t, o.changed, calls+1, "one call for all leases")
 	for _, l := range []*lease.Lease{leases[0], leases[2]} {
 		require.Equal(t, lease.Settled, l.State())
@@ -123,7 +123,7 @@ func TestACommitSettlesTheLeasesOfItsTransaction(t *testing.T) {
 		require.ErrorIs(t, ack(l), lease.ErrSettled)
 	}
 	require.Equal(t, lease.Settling, settling.State(), "its settle will find out")
-	lease.Committed([]*lease.Lease{settling}, false)
+	lease.Committed([]*lease.Lease{settling})
 	require.Len(t, o.changed, calls+1)
 }
 

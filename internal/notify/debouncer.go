@@ -127,7 +127,7 @@ func (d *Debouncer) take(now time.Duration) (n notification, waits bool) {
 }
 
 func (d *Debouncer) call(n notification) {
-	_ = base.Call(func() { d.Notifier.Notify(d.Queue, n.messages, n.slots) })
+	base.Call(func() { d.Notifier.Notify(d.Queue, n.messages, n.slots) })
 }
 
 // notification has the arguments of Notifier.Notify.

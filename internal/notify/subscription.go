@@ -89,7 +89,7 @@ func (s *Subscription) Subscribe() {
 	if s.owned != nil {
 		s.slots = s.owned()
 	}
-	_ = base.Call(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
+	base.Call(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
 	if s.heard == nil {
 		s.Unsubscribe()
 	}
@@ -109,7 +109,7 @@ func (s *Subscription) Follow() bool {
 // Unsubscribe stops listening. It reports whether there was a notification for which no claim was made.
 func (s *Subscription) Unsubscribe() (owes bool) {
 	if stop := s.stop; stop != nil {
-		_ = base.Call(stop)
+		base.Call(stop)
 	}
 	owes = s.owes
 	s.heard, s.stop, s.live, s.owes = nil, nil, false, false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/puddle/v2"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -27,9 +28,9 @@ type Part struct {
 	last    func()      // called at the end of Close, unless it is nil
 	failing atomic.Bool // a statement failed on a new connection as well, and none has succeeded since: see afresh
 
-	mu     sync.Mutex     // guards ended, and the start of strays
-	ended  bool           // Items starts no more statements
-	strays sync.WaitGroup // statements of Items
+	mu     sync.Mutex // guards ended, and the start of strays
+	ended  bool       // Items starts no more statements
+	strays base.Group // statements of Items
 }
 
 // maxIdle is how long a session may be idle before its connection is renewed:
@@ -334,7 +335,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 }
 
 func (p *Part) inTx(ctx context.Context, s *session, f func(tx *sql.Tx) error) (err error) {
-	defer crash()
+	defer base.Crash()
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil

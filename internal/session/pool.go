@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -60,7 +61,7 @@ type Pool struct {
 	traits  sqlbatch.Traits
 	life    context.Context // of attempts to connect; Close cancels it
 	end     context.CancelFunc
-	dials   sync.WaitGroup
+	dials   base.Group
 	coming  atomic.Int64  // attempts to connect
 	starved atomic.Int64  // connections are scarce until then, in Unix nanoseconds
 	sure    atomic.Int64  // as starved, and not because of a slow network: see doubtful

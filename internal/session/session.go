@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -41,18 +40,8 @@ func (s *session) old(age, maxAge time.Duration) bool {
 	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
-// crash ends the program if the driver has panicked. It must be deferred. If the panic unwound further and the caller
-// recovered it, calls of the *sql.Conn, and those that wait for the session, might block permanently.
-func crash() {
-	if p := recover(); p != nil {
-		text := fmt.Sprintf("%v, in a statement of chanq\n%s", p, debug.Stack())
-		go panic(text)
-		select {}
-	}
-}
-
 func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	defer crash()
+	defer base.Crash() // if the caller recovered, the *sql.Conn might stay locked
 	if len(st.Prior) == 0 {
 		return s.one(ctx, st, scan)
 	}

@@ -156,7 +156,7 @@ func (x *Extender) due(l *lease.Lease, now time.Duration) bool {
 
 // Run extends leases until End.
 func (x *Extender) Run() {
-	var writer sync.WaitGroup
+	var writer base.Group
 	writer.Go(func() { x.writer.Run(x.stop) })
 	defer writer.Wait()
 	tick := x.cfg.LeaseFor / 3

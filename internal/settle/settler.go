@@ -313,8 +313,7 @@ func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
 	case nil:
 		*[...]*int{&t.Acked, &t.Nacked, &t.Released, &t.Released, &t.Dead}[o.Item.Op]++
 		return nil
-	case lease.ErrSettled: // the caller's transaction has acked it
-		t.Acked++
+	case lease.ErrSettled: // the caller's transaction has acked it, which was counted
 		return o.Err
 	case lease.ErrLost:
 		t.Lost++

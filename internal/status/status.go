@@ -1,7 +1,11 @@
 // Package status records whether something works, and calls a function when that changes.
 package status
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/chanq/chanq/internal/base"
+)
 
 // Status is nil if something works, and otherwise the reason why it does not. It is safe for
 // concurrent use.
@@ -10,7 +14,7 @@ import "sync"
 // call.
 type Status struct {
 	changed func(error)
-	calls   sync.WaitGroup
+	calls   base.Group
 
 	mu        sync.Mutex // guards what follows; not held during a call
 	closed    bool
@@ -63,12 +67,6 @@ func (s *Status) report() {
 		}
 		s.reported = err
 		s.mu.Unlock()
-		called := make(chan struct{})
-		go func() { // its own goroutine, because runtime.Goexit might end it
-			defer close(called)
-			defer func() { _ = recover() }()
-			s.changed(err)
-		}()
-		<-called
+		base.Call(func() { s.changed(err) })
 	}
 }

@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -13,11 +14,11 @@ import (
 func Marshal(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	valid := utf8.Valid(data)
-	if err != nil || valid && !bytes.Contains(data, []byte(`\ufffd`)) && !bytes.Contains(data, []byte("\ufffd")) {
+	if err != nil || valid && !replaced(data) {
 		return data, err
 	}
 	if path, found := invalid(reflect.ValueOf(v), map[reflect.Value]bool{}); found || !valid {
-		return nil, fmt.Errorf("%T%s is not UTF-8, and JSON would change it: use a []byte, or convert it to UTF-8", v, path)
+		return nil, fmt.Errorf("%T%s is not UTF-8, and JSON would change it: convert it, for example to Base64 as JSON does with a []byte", v, path)
 	}
 	return data, nil
 }
@@ -25,6 +26,9 @@ func Marshal(v any) ([]byte, error) {
 // invalid returns the path of a string in v that is not UTF-8. It also looks in unexported fields, which a MarshalJSON may use, so it
 // might meet pointers again: seen has what they point to.
 func invalid(v reflect.Value, seen map[reflect.Value]bool) (path string, found bool) {
+	if notUTF8, decided := byItself(v); decided {
+		return "", notUTF8
+	}
 	switch v.Kind() {
 	case reflect.String:
 		return "", !utf8.ValidString(v.String())
@@ -42,7 +46,9 @@ func invalid(v reflect.Value, seen map[reflect.Value]bool) (path string, found b
 		}
 	case reflect.Map, reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() != reflect.Map {
-			return "", false
+			// JSON has them as Base64, unless their type encodes them itself.
+			own := v.Type().Implements(reflect.TypeFor[json.Marshaler]())
+			return "", own && v.Kind() == reflect.Slice && !utf8.Valid(v.Bytes())
 		}
 		for k, x := range v.Seq2() {
 			if path, found = invalid(x, seen); !found {
@@ -54,4 +60,29 @@ func invalid(v reflect.Value, seen map[reflect.Value]bool) (path string, found b
 		}
 	}
 	return "", false
+}
+
+// byItself reports whether v has a method that encodes it, and decides there: by the text that it returns, or because
+// its JSON has no replacement for a byte.
+func byItself(v reflect.Value) (notUTF8, decided bool) {
+	if v.CanAddr() {
+		v = v.Addr()
+	}
+	if !v.IsValid() || !v.CanInterface() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return false, false
+	}
+	switch m := v.Interface().(type) {
+	case json.Marshaler:
+		data, err := m.MarshalJSON()
+		return false, err == nil && !replaced(data)
+	case encoding.TextMarshaler:
+		text, err := m.MarshalText()
+		return !utf8.Valid(text), err == nil
+	}
+	return false, false
+}
+
+// replaced reports whether JSON has the character that encoding/json puts in place of a byte that is not UTF-8.
+func replaced(data []byte) bool {
+	return bytes.Contains(data, []byte(`\ufffd`)) || bytes.Contains(data, []byte("\ufffd"))
 }

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -18,6 +19,17 @@ type (
 
 func (q quoted) MarshalJSON() ([]byte, error) { return json.Marshal(q.text) }
 func (w worded) MarshalText() ([]byte, error) { return []byte(w.text), nil }
+
+// These are bytes that encode themselves as text.
+type (
+	path   []byte
+	script []byte
+	digest [2]byte
+)
+
+func (p path) MarshalText() ([]byte, error)   { return p, nil }
+func (s script) MarshalJSON() ([]byte, error) { return json.Marshal(string(s)) }
+func (d digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
 
 // ring refers to itself, where its own method encodes it.
 type ring struct {
@@ -43,16 +55,19 @@ func TestTextThatIsNotUTF8IsRefusedByItsPath(t *testing.T) {
 	circle := &ring{Name: latin1}
 	circle.Next = &ring{Name: "b", Next: circle}
 	for says, v := range map[string]any{
-		"string is not":                            latin1,
-		"string is not UTF-8, and JSON":            "half of a surrogate pair: \xed\xa0\x80",
-		"text.mail.Files[3].Name is not":           mail{Files: []file{{}, {}, {}, {Name: latin1}}},
-		"text.mail.Files[0].Backup.Name is not":    &mail{Files: []file{{Backup: &file{Name: latin1}}}},
-		"text.mail.ByName[a][1][b] is not":         mail{ByName: map[string]any{"a": []any{1, map[string]string{"b": latin1}}}},
-		"text.mail.ByName[" + latin1 + "] is not":  mail{ByName: map[string]any{latin1: 1}},
-		"[2]text.quoted[1].text is not":            [2]quoted{{"a"}, {latin1}},
-		"map[text.worded]int[{" + latin1 + "}].te": map[worded]int{{latin1}: 1},
-		"text.ring.Name is not":                    circle,
-		"text.mail is not":                         mail{Raw: json.RawMessage(`"` + latin1 + `"`)},
+		"string is not":                             latin1,
+		"string is not UTF-8, and JSON":             "half of a surrogate pair: \xed\xa0\x80",
+		"text.mail.Files[3].Name is not":            mail{Files: []file{{}, {}, {}, {Name: latin1}}},
+		"text.mail.Files[0].Backup.Name is not":     &mail{Files: []file{{Backup: &file{Name: latin1}}}},
+		"text.mail.ByName[a][1][b] is not":          mail{ByName: map[string]any{"a": []any{1, map[string]string{"b": latin1}}}},
+		"text.mail.ByName[" + latin1 + "] is not":   mail{ByName: map[string]any{latin1: 1}},
+		"[2]text.quoted[1].text is not":             [2]quoted{{"a"}, {latin1}},
+		"map[text.worded]int[{" + latin1 + "}] is ": map[worded]int{{latin1}: 1},
+		"text.ring.Name is not":                     circle,
+		"text.path is not":                          path(latin1),
+		"[]text.script[1] is not":                   []script{script("a"), script(latin1)},
+		"map[string]text.path[p] is not":            map[string]path{"p": path(latin1)},
+		"text.mail is not":                          mail{Raw: json.RawMessage(`"` + latin1 + `"`)},
 		"struct { A string \"json:\\\",string\\\"\" }.A": struct {
 			A string `json:",string"`
 		}{latin1},
@@ -68,7 +83,7 @@ func TestEveryOtherTextIsEncodedAsItIs(t *testing.T) {
 	circle.Next = circle
 	for _, v := range []any{
 		nil, "", "é", "a\x00b", "the character \ufffd", `the text \ufffd`, []byte(latin1), [2]byte{0xff, 0xfe}, map[string][]byte{"\ufffd": []byte(latin1)},
-		mail{Files: []file{{Name: "\ufffd"}}, Scrap: latin1}, json.RawMessage(`"\ufffd \ud800"`), (*file)(nil), []any{nil, "\ufffd"}, circle,
+		mail{Files: []file{{Name: "\ufffd"}}, Scrap: latin1}, json.RawMessage(`"\ufffd \ud800"`), []any{"\ufffd", digest{0xff, 0xfe}, path("é")}, (*file)(nil), []any{nil, "\ufffd"}, circle,
 	} {
 		want, err := json.Marshal(v)
 		require.NoError(t, err)

@@ -3,7 +3,6 @@ package guarantees
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -170,7 +169,7 @@ func batchOutcomes(w *world) {
 
 func batchSurvives(w *world) {
 	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("panics", "leaves", "alters", "works")...)
+	testdb.Send(w, q, testdb.Texts("panics", "fails", "alters", "works")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: chanq.ExponentialBackoff(time.Hour, time.Hour)})
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
 	left := make(chan error, 1)
@@ -179,11 +178,11 @@ func batchSurvives(w *world) {
 			switch body := batch[0].Body; {
 			case len(batch) > 1:
 				clear(batch) // the slice belongs to the function
-				runtime.Goexit()
+				panic("a batch")
 			case body == "panics":
 				panic(body)
-			case body == "leaves":
-				runtime.Goexit()
+			case body == "fails":
+				return errors.New(body)
 			case body == "alters":
 				batch[0] = nil
 			}

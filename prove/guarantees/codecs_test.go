@@ -156,30 +156,40 @@ func encodersMisbehave(w *world) {
 }
 
 func encodersBlock(w *world) {
-	codec := &moody{gate: make(chan struct{})}
-	open := sync.OnceFunc(func() { close(codec.gate) })
-	w.Cleanup(open)
-	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	p.C() <- notes("encode blocks")[0]
-	_, err := p.Send(w.Soon(), notes("sent beside it")[0])
-	require.NoError(w, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		err = p.Close(ctx)
-	}()
-	w.within("Close returns", closed)
-	var unsent *chanq.UnsentError[note]
-	require.ErrorAs(w, err, &unsent)
-	require.Len(w, unsent.Unsent, 1)
-	require.Equal(w, "encode blocks", unsent.Unsent[0].Message.Body.Text)
-	require.ErrorIs(w, unsent.Unsent[0].Err, chanq.ErrClosed)
-	open()
-	require.NoError(w, p.Close(w.Soon()), "its goroutines end")
-	require.Equal(w, 1, testdb.Stats(w, q).Ready, "and the abandoned message is not stored")
+	for name, late := range map[string]bool{"returns late": true, "does not return": false} {
+		codec := &moody{gate: make(chan struct{})}
+		open := sync.OnceFunc(func() { close(codec.gate) })
+		w.Cleanup(open)
+		q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		p.C() <- notes("encode fails rudely")[0]
+		p.C() <- notes("encode blocks")[0]
+		_, err := p.Send(w.Soon(), notes("sent with it")[0])
+		require.NoError(w, err)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- p.Close(ctx) }()
+		var want []string
+		if <-ctx.Done(); late {
+			pass(100 * time.Millisecond)
+			open()
+			want = []string{"encode blocks"}
+		}
+		err = testdb.Receive(w, closed, "Close returns")
+		var unsent *chanq.UnsentError[note]
+		require.ErrorAs(w, err, &unsent)
+		var bodies []string
+		for _, u := range unsent.Unsent {
+			bodies = append(bodies, u.Message.Body.Text)
+		}
+		require.Equal(w, append([]string{"encode fails rudely"}, want...), bodies, name)
+		require.Equal(w, !late, strings.Contains(err.Error(), "a codec does not return"), err)
+		open()
+		require.NoError(w, p.Close(w.Soon()), "its goroutines end")
+		require.Equal(w, 1, testdb.Stats(w, q).Ready, "and the abandoned message is not stored")
+		testdb.Lease(w, q, 1, time.Hour)
+	}
 }
 
 func pipeEncodersPanic(w *world) {

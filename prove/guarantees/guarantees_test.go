@@ -19,7 +19,7 @@ func run(t *testing.T, e testdb.Engine) {
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, ending, batching, sending, deduplicating, transacting, inTx, direct, ordering, finding, bounds, reading, piping,
 		operating, selecting, emptying, idling, sweeping, trusting, outages, stuck, trouble, slow, isolating, pipeTrouble, outliving, misbehaving, hooking, wrapping, drivers, codecs, contexts, processes, claiming, lapsing, dying, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts, wakingOwners,
-		kinds, specs, ordered, orderedReading, orderedTrouble, orderedConsumers, orderedSlots, orderedTrials, orderedBlocked, foreign, facing,
+		kinds, specs, ordered, orderedReading, orderedTrouble, orderedConsumers, orderedSlots, orderedTrials, orderedBlocked, orderedLocks, foreign, facing,
 	} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {

@@ -21,7 +21,8 @@ import (
 // functions.
 var hooking = []test{
 	{"HooksMayPanicAndLeave", hooksMisbehave},
-	{"TheHookOfASuccessMayPanicAndLeave", successMisbehaves},
+	{"TheHookOfASuccessMayPanic", successPanics},
+	{"TheHookOfASuccessThatLeavesStopsItsConsumer", successLeaves},
 	{"EventsOfFailuresSayWhichMessageItIs", failureEvents},
 	{"AHookThatBlocksEndsNoLeaseAndNoShutdown", hooksBlock},
 	{"AHookThatBlocksEndsNoClose", sentBlocks},
@@ -117,7 +118,9 @@ func hooksMisbehave(w *world) {
 			mu.Lock()
 			called[hook]++
 			mu.Unlock()
-			do()
+			if hook != "Handled" { // after a success it leaves the goroutine of a worker
+				do()
+			}
 		})
 		q := w.Queue(name, chanq.Config{Hooks: chanq.JoinHooks(hooks, hooks)})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
@@ -159,27 +162,38 @@ func hooksMisbehave(w *world) {
 	}
 }
 
-// successMisbehaves: the hook is called on the goroutine of a worker.
-func successMisbehaves(w *world) {
-	batches := way{"batches", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
-		return c.HandleBatches(1, 3, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
-	}}
-	for what, do := range map[string]func(){"panics": func() { panic("a hook") }, "leaves": runtime.Goexit} {
-		for _, way := range append(w.singleWays(), batches) {
-			var called atomic.Int64
-			hooks := chanq.Hooks{Handled: func(chanq.HandledEvent) {
-				called.Add(1)
-				do()
-			}}
-			for name, hooks := range map[string]chanq.Hooks{"one": hooks, "joined": chanq.JoinHooks(hooks, chanq.Hooks{}, hooks)} {
-				called.Store(0)
-				q := w.Queue(what+way.name+name, chanq.Config{Hooks: hooks})
-				testdb.Send(w, q, testdb.Texts(numbers(7)...)...)
-				w.drained(way, q, 7, chanq.ConsumerConfig{}, func(context.Context, *chanq.Lease[string]) error { return nil })
-				require.Zero(w, testdb.Counted(w, q), "all are acked")
-				require.EqualValues(w, map[string]int{"one": 7, "joined": 14}[name], called.Load(), "%s %s", way.name, what)
-			}
+var inBatches = way{"batches", func(c *chanq.Consumer[string], fn func(context.Context, *chanq.Lease[string]) error) error {
+	return c.HandleBatches(1, 3, 0, func(ctx context.Context, ls []*chanq.Lease[string]) error { return fn(ctx, ls[0]) })
+}}
+
+// successPanics: the hook is called on the goroutine of a worker.
+func successPanics(w *world) {
+	for _, way := range append(w.singleWays(), inBatches) {
+		var called atomic.Int64
+		hooks := chanq.Hooks{Handled: func(chanq.HandledEvent) {
+			called.Add(1)
+			panic("a hook")
+		}}
+		for name, hooks := range map[string]chanq.Hooks{"one": hooks, "joined": chanq.JoinHooks(hooks, chanq.Hooks{}, hooks)} {
+			called.Store(0)
+			q := w.Queue(way.name+name, chanq.Config{Hooks: hooks})
+			testdb.Send(w, q, testdb.Texts(numbers(7)...)...)
+			w.drained(way, q, 7, chanq.ConsumerConfig{}, func(context.Context, *chanq.Lease[string]) error { return nil })
+			require.Zero(w, testdb.Counted(w, q), "all are acked")
+			require.EqualValues(w, map[string]int{"one": 7, "joined": 14}[name], called.Load(), way.name)
 		}
+	}
+}
+
+func successLeaves(w *world) {
+	for _, way := range append(w.singleWays(), inBatches) {
+		q := w.Queue(way.name, chanq.Config{Hooks: chanq.Hooks{Handled: func(chanq.HandledEvent) { runtime.Goexit() }}})
+		testdb.Send(w, q, testdb.Texts("x")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		ended := make(chan error, 1)
+		go func() { ended <- way.run(c, func(context.Context, *chanq.Lease[string]) error { return nil }) }()
+		require.ErrorContains(w, testdb.Receive(w, ended, way.name+" returns"), "runtime.Goexit", way.name)
+		require.Zero(w, testdb.Counted(w, q), "it is acked")
 	}
 }
 

@@ -30,7 +30,7 @@ var transacting = []test{
 	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
 	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
 	{"AckTxOfOneReportsALossAsAckTxOfManyDoes", ackTxOneLost},
-	{"AnAckTxCountsOnceItsMessageIsGone", ackTxCounts},
+	{"AnAckTxCountsAtTheCallOrAtTheCommitOfInTx", ackTxCounts},
 	{"AnAckTxThatFindsItsMessageGoneCountsNothing", ackTxFindsNothing},
 	{"ACommitThatHangsEndsWithTheContextOfItsLease", commitHangs},
 	{"ASendTxCountsAtTheCallOrAtTheCommitOfInTx", sendTxCounts},
@@ -69,73 +69,44 @@ func sendTxElsewhere(w *world) {
 
 func ackTxCounts(w *world) {
 	for kind, cfg := range idleKinds {
-		var acked atomic.Int64
-		cfg.Hooks.Settled = func(e chanq.SettledEvent) { acked.Add(int64(e.Acked)) }
+		var acked, attempted atomic.Int64
+		cfg.Hooks.Settled = func(e chanq.SettledEvent) {
+			acked.Add(int64(e.Acked))
+			attempted.Add(int64(e.Attempted))
+		}
 		q := w.Queue(kind, cfg)
-		for _, m := range testdb.Texts(numbers(5)...) {
+		for _, m := range testdb.Texts(numbers(4)...) {
 			if q.Spec().Kind == chanq.KindOrdered {
 				m.Key = m.Body
 			}
 			testdb.Send(w, q, m)
 		}
-		c := testdb.Start(w, q, chanq.ConsumerConfig{})
-		leases := testdb.Take(w, c, 5)
-		require.Equal(w, numbers(5), slices.Sorted(slices.Values(testdb.Bodies(leases))))
-		in := func(l *chanq.Lease[string], before func(), end func(*sql.Tx) error) {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		leases := testdb.Take(w, c, 4)
+		counted := func() [3]int64 { return [3]int64{acked.Load(), c.Stats().Acked, attempted.Load()} }
+		in := func(end func(*sql.Tx) error, leases ...*chanq.Lease[string]) {
 			tx, err := w.DB.BeginTx(w.Soon(), nil)
 			require.NoError(w, err)
-			require.NoError(w, l.AckTx(w.Soon(), tx))
-			before()
+			before := attempted.Load()
+			require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
+			require.EqualValues(w, len(leases), attempted.Load()-before, "at the call")
 			require.NoError(w, end(tx))
 		}
-		count := func(n int64) {
-			w.Helper()
-			w.Eventually("it is counted", func() bool { return acked.Load() == n && c.Stats().Acked == n }) // the two counters change one after the other
+		in((*sql.Tx).Commit, leases[:2]...)
+		in((*sql.Tx).Rollback, leases[2])
+		require.Equal(w, [3]int64{0, 0, 3}, counted(), kind)
+		w.ack(leases[2])
+		w.Eventually("the ack counts", func() bool { return counted() == [3]int64{1, 1, 3} })
+		refused := errors.New("no")
+		for _, end := range []error{refused, nil} {
+			require.Equal(w, end, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+				require.NoError(w, leases[3].AckTx(ctx, tx))
+				require.Equal(w, [3]int64{1, 1, 3}, counted(), "before the commit of InTx, and after its rollback")
+				return end
+			}))
 		}
-		in(leases[0], func() {
-			w.pass(3 * time.Second)
-			require.Zero(w, acked.Load(), "its transaction is open")
-		}, (*sql.Tx).Commit)
-		count(1)
-		in(leases[1], func() {}, (*sql.Tx).Rollback)
-		w.pass(3 * time.Second)
-		require.EqualValues(w, 1, acked.Load(), "the ack was rolled back")
-		w.ack(leases[1])
-		count(2)
-		in(leases[2], func() {}, (*sql.Tx).Commit)
-		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
-			return leases[3].AckTx(ctx, tx)
-		}))
-		ended, looked, committed := make(chan error, 1), make(chan struct{}), make(chan struct{})
-		look := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: kind, Slots: cfg.Slots}).Look(make([][16]byte, 1))
-		first := sync.OnceFunc(func() { close(looked) })
-		in(leases[4], func() {
-			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-				if !testdb.Runs(op, look) {
-					return faultdb.Fault{}
-				}
-				select {
-				case <-looked:
-					return faultdb.Hold(committed) // the second look, on a machine that is slow to commit
-				default:
-					first()
-				}
-				return faultdb.Fault{}
-			})
-			go func() { ended <- c.Shutdown(w.Soon()) }()
-			if w.oneWriter() {
-				w.pass(500 * time.Millisecond) // a look waits for the transaction
-			} else {
-				w.within("Shutdown looks", looked)
-			}
-		}, func(tx *sql.Tx) error {
-			defer close(committed)
-			return tx.Commit()
-		})
-		require.NoError(w, <-ended)
-		w.Heal()
-		require.EqualValues(w, 5, acked.Load(), "Shutdown looks for the commit immediately, and again a second later")
-		require.EqualValues(w, 5, c.Stats().Acked)
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.Equal(w, [3]int64{2, 2, 3}, counted(), kind)
 	}
 }
 
@@ -349,31 +320,20 @@ func ackTxStopsExtension(w *world) {
 	require.NoError(w, again.Ack())
 }
 
-// ackTxFindsNothing: the consumer looks for the row while the statement waits.
 func ackTxFindsNothing(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	var attempted atomic.Int64
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Settled: func(e chanq.SettledEvent) { attempted.Add(int64(e.Attempted)) }}})
 	testdb.Send(w, q, testdb.Texts("a")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := testdb.Take(w, c, 1)[0]
 	w.Exec("DELETE FROM chanq_work")
-	faults, db := w.Connect()
-	gate := make(chan struct{})
-	faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if w.acksTx(op, "work", chanq.Config{}) {
-			return faultdb.Hold(gate)
-		}
-		return faultdb.Fault{}
-	})
-	tx, err := db.BeginTx(w.Soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
-	acked := make(chan error, 1)
-	go func() { acked <- l.AckTx(w.Soon(), tx) }()
-	w.pass(3 * time.Second) // the consumer looks after a second
-	close(gate)
-	require.ErrorIs(w, <-acked, chanq.ErrLeaseLost)
+	require.ErrorIs(w, l.AckTx(w.Soon(), tx), chanq.ErrLeaseLost)
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
-	require.Zero(w, c.Stats().Acked)
 	require.NoError(w, tx.Rollback())
+	require.Zero(w, c.Stats().Acked)
+	require.Zero(w, attempted.Load())
 }
 
 // acksTx reports whether op is the ack of AckTx in a caller's transaction.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -128,25 +127,21 @@ func middlewareSettles(w *world) {
 func middlewareLeft(w *world) {
 	for _, way := range w.singleWays() {
 		q := w.Queue(way.name, chanq.Config{})
-		sent := testdb.Send(w, q, testdb.Texts("panics", "leaves", "works")...)
+		sent := testdb.Send(w, q, testdb.Texts("panics", "works")...)
 		unwound := 0
 		unwind := func(ctx context.Context, _ *chanq.Delivery, next func(context.Context) error) error {
 			defer func() { unwound++ }()
 			return next(ctx)
 		}
-		w.drained(way, q, 3, chanq.ConsumerConfig{Backoff: later, Middleware: []chanq.Middleware{unwind}}, func(_ context.Context, l *chanq.Lease[string]) error {
-			switch l.Body {
-			case "panics":
+		w.drained(way, q, 2, chanq.ConsumerConfig{Backoff: later, Middleware: []chanq.Middleware{unwind}}, func(_ context.Context, l *chanq.Lease[string]) error {
+			if l.Body == "panics" {
 				panic("aargh")
-			case "leaves":
-				runtime.Goexit()
 			}
 			return nil
 		})
-		require.Equal(w, 3, unwound, way.name)
+		require.Equal(w, 2, unwound, way.name)
 		require.Contains(w, testdb.Get(w, q, sent[0]).LastError, "aargh")
-		require.Contains(w, testdb.Get(w, q, sent[1]).LastError, "runtime.Goexit")
-		w.requireState(q, sent[2], "")
+		w.requireState(q, sent[1], "")
 	}
 }
 
@@ -326,7 +321,8 @@ func callsReported(w *world) {
 	var r reports
 	q := w.Queue("last", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, Hooks: r.hooks()})
 	body := sendNamed(w, q, "for the last time", "by its transaction", "by InTx")
-	w.drained(w.singleWays()[0], q, 3, chanq.ConsumerConfig{}, func(ctx context.Context, l *chanq.Lease[string]) error {
+	// The message that is acked by its transaction does not count, and precedes the last one.
+	w.drained(w.singleWays()[0], q, 2, chanq.ConsumerConfig{}, func(ctx context.Context, l *chanq.Lease[string]) error {
 		if l.Body == "for the last time" {
 			return errors.New("no")
 		}

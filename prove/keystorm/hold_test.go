@@ -58,6 +58,28 @@ func (s *trial) holdOpen(shard int) (release func() error, err error) {
 	return func() error { return errors.Join(reader.Rollback(), sender.Rollback()) }, nil
 }
 
+// lock locks the rows of all consumers, or of all slots, for up to two leases again and again. SQLite has no row locks.
+func (s *trial) lock() {
+	for i, shard := range s.shards {
+		if s.task.Databases[i].Engine == testdb.SQLite.Name {
+			continue
+		}
+		s.Often(5**stormLease, func() error { // no two overlap
+			tx, err := shard.DB.BeginTx(context.Background(), nil)
+			if err != nil {
+				return err
+			}
+			row := []string{"chanq__consumers SET name = name", "chanq__slots SET fence = fence"}[s.Random.IntN(2)]
+			if _, err := tx.ExecContext(context.Background(), "UPDATE "+row); err != nil {
+				return tx.Rollback() // a deadlock with a worker
+			}
+			s.locks++
+			s.After(time.Duration(s.Random.Int64N(2*int64(*stormLease))), tx.Rollback)
+			return nil
+		})
+	}
+}
+
 // holdRead begins a statement that reads, and does not end it.
 func holdRead(db *sql.DB) (release func() error, err error) {
 	rows, err := db.QueryContext(context.Background(), "SELECT name FROM sqlite_schema")

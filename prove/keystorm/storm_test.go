@@ -97,7 +97,7 @@ type trial struct {
 	queue   *queue
 	history *kills.History
 
-	kills, freezes, leaves, holds int
+	kills, freezes, leaves, holds, locks int
 }
 
 func weather(t *testing.T, holds bool, where ...testdb.Engine) {
@@ -111,8 +111,8 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	s.blow(*stormFor, *stormKills)
 	s.settle()
 	v := checkHistory(s.history, holds)
-	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and joined again, transactions were kept open %d times; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
-		time.Since(began).Round(time.Second/10), len(s.All), s.kills, s.freezes, 2**stormLease, s.leaves, s.holds, v.messages, v.deliveries, v.stale,
+	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and joined again, transactions were kept open %d times, rows locked %d times; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
+		time.Since(began).Round(time.Second/10), len(s.All), s.kills, s.freezes, 2**stormLease, s.leaves, s.holds, s.locks, v.messages, v.deliveries, v.stale,
 		v.ends, v.returns, v.losses, v.unknowns, kills.Quantiles(s.history.Latencies()))
 	t.Log(v)
 	for _, fault := range slices.Concat(v.Inversions, v.Overlaps, v.Lost, v.Ghosts)[:min(3, v.Faults())] {
@@ -223,6 +223,7 @@ func (s *trial) blow(length time.Duration, count int) {
 	}))
 	s.redrive()
 	s.hold(length)
+	s.lock()
 	end := time.Now().Add(length)
 	require.NoError(s.t, s.Run(s.t.Context(), look, func() (bool, error) { return time.Now().After(end) && s.kills >= count, nil }))
 }

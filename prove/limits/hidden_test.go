@@ -21,7 +21,7 @@ func TestAPgxpoolOfTwoConnectionsIsEnoughForAConsumerAProducerAndTheApplication(
 	config, err := pgxpool.ParseConfig(pgtest.DSN(t))
 	require.NoError(t, err)
 	config.MaxConns = 2
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience)
 	defer cancel()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestAPgxpoolOfTwoConnectionsIsEnoughForAConsumerAProducerAndTheApplication(
 	require.NoError(t, err)
 	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Second})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 30 * time.Second})
 	require.NoError(t, err)
 	for i := range messages {
 		_, err := p.Send(ctx, chanq.Msg(i))

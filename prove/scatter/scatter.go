@@ -1,4 +1,4 @@
-// Package scatter simulates what happens to innocent messages beside those that kill their processes. It is a model of the rule of
+// Package scatter simulates what happens to innocent messages together with those that kill their processes. It is a model of the rule of
 // guarantee 7, not of the code:
 //
 //   - Each message that a process held when it died, or was paused for longer than its lease, has lost a lease. A settle clears the count.
@@ -191,7 +191,7 @@ func (s *simulation) pause(l *life) {
 	s.at(l.paused+s.about(s.set.PauseEvery), func() { s.pause(l) })
 }
 
-// stick makes the readers of a process take nothing any more. What waits for them is given back after maxExtend, and the process claims no
+// stick makes the readers of a process take nothing any more. What waits for them is released after maxExtend, and the process claims no
 // more.
 func (s *simulation) stick(l *life) {
 	if l == nil || l.dead {
@@ -206,7 +206,7 @@ func (s *simulation) stick(l *life) {
 	})
 }
 
-// expire lets the leases of a process end that nobody extends from now on.
+// expire lets the leases of a process end: they are not extended from now on.
 func (s *simulation) expire(l *life) {
 	held := slices.Clone(l.held)
 	leases := make([]int, len(held))

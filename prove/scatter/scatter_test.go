@@ -100,7 +100,7 @@ func TestNoInnocentMessageIsDeadLettered(t *testing.T) {
 	}
 }
 
-// TestEachPartOfTheRuleIsNeeded: with the count alone messages die beside poison messages, and without careful claims all messages of a program
+// TestEachPartOfTheRuleIsNeeded: with the count alone messages die together with poison messages, and without careful claims all messages of a program
 // that dies after each start.
 func TestEachPartOfTheRuleIsNeeded(t *testing.T) {
 	t.Parallel()

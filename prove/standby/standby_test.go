@@ -318,5 +318,5 @@ func until(t *testing.T, db *sql.DB, text string) {
 	require.Eventually(t, func() bool {
 		var is bool
 		return db.QueryRow(text).Scan(&is) == nil && is
-	}, 10*time.Second, 20*time.Millisecond, text)
+	}, testdb.Patience, 20*time.Millisecond, text)
 }

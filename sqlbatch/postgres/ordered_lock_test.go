@@ -59,17 +59,21 @@ func TestASlotThatAnotherConsumerIsTakingIsLeftToIt(t *testing.T) {
 	require.NoError(t, tx.Commit())
 }
 
-// The row of a consumer is locked while it joins again: its membership has not ended.
-func TestAConsumerThatJoinsAgainKeepsItsSlots(t *testing.T) {
+// A membership that has ended is not prolonged by a heartbeat that is committed later: its consumer has given up its slots.
+func TestAConsumerThatHasJoinedAgainKeepsItsSlots(t *testing.T) {
 	q, _ := newOrdered(t)
 	other := [16]byte{0xB0}
 	q.rows(q.db, q.Join(sqlbatch.Consumer{ID: other, For: time.Hour}))
-	q.exec(`UPDATE chanq__consumers SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", consumer))
+	end := func() { q.exec(`UPDATE chanq__consumers SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", consumer)) }
+	end()
+	q.rows(q.db, q.Join(sqlbatch.Consumer{ID: consumer, For: time.Hour}))
+	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
+	end()
 	tx := q.begin()
 	q.rows(tx, q.Join(sqlbatch.Consumer{ID: consumer, For: time.Hour}))
-	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
+	require.Len(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})), 2, "it never waits for a lock")
 	require.NoError(t, tx.Commit())
-	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
+	require.Empty(t, q.rows(q.db, q.TakeSlots(consumer, 1, []int{0, 1})))
 }
 
 // An empty step would end the purge.

@@ -32,25 +32,20 @@ ORDER BY s.slot`
 func (q *queue) Slots() sqlbatch.Statement { return sqlbatch.Statement{Text: q.slots} }
 
 // takeSlotsText takes a slot only if it has not changed since it was read: a row that another consumer has changed has
-// another fence, and a row that it is changing is skipped. The row of a consumer whose membership has ended is locked
-// meanwhile, so that it cannot join again between the read and the change.
+// another fence, and a row that it is changing is skipped. It takes no lock on rows of consumers, which others might
+// have locked. It sees the heartbeats that were committed before its time, {now}, which is earlier than its snapshot. A
+// membership that has ended by then is not prolonged by a later one: see the Membership of a consumer.
 var takeSlotsText = `WITH wanted AS MATERIALIZED (
-  SELECT s.slot, s.fence, s.consumer
+  SELECT s.slot, s.fence
   FROM unnest($2::smallint[]) AS a (slot)
   JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot
   WHERE EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = $1::uuid AND m.until > {now})
-),
-gone AS MATERIALIZED (
-  SELECT m.id FROM {consumers} AS m
-  WHERE m.id IN (SELECT w.consumer FROM wanted AS w) AND m.until <= {now}
-  FOR UPDATE SKIP LOCKED
+    AND (s.consumer IS NULL OR s.consumer = $1::uuid OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = s.consumer AND m.until > {now}))
 ),
 free AS MATERIALIZED (
-  SELECT s.slot, s.fence
+  SELECT s.slot
   FROM wanted AS w
   JOIN {slots} AS s ON s.queue = {name} AND s.slot = w.slot AND s.fence = w.fence
-  WHERE w.consumer IS NULL OR w.consumer = $1::uuid
-     OR w.consumer IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = w.consumer)
   FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE {slots} AS s

@@ -29,5 +29,4 @@ const vacuumText = `VACUUM (SKIP_LOCKED, TRUNCATE OFF, PARALLEL 0) {live}`
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{Text: q.vacuum} }
 
 // Files belong to the server.
-func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
-func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }
+func (q *queue) Shrink() sqlbatch.Statement { return sqlbatch.Statement{} }

@@ -45,7 +45,7 @@ type queue struct {
 	nack, snooze, deadLetterInsert, deadLetterDelete, release string
 	version, record, problems, missing, clock                 string
 	stats, empty, get, cancel, discard, queues                string
-	freePages, shrink                                         string
+	shrink                                                    string
 	causes, walk, walkGroup                                   string
 	bodies                                                    map[bool]string // true: of dead messages
 	drop                                                      []string
@@ -87,7 +87,6 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		walk:          text(walkText),
 		walkGroup:     text(walkGroup),
 		queues:        text(queuesText),
-		freePages:     text(freePagesText),
 		shrink:        text(shrinkText),
 		drop:          []string{text(dropConsumers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),

@@ -22,9 +22,6 @@ const discardText = `DELETE FROM {dead} WHERE id IN ` + listed + ` RETURNING id`
 
 const queuesText = `SELECT name FROM {queues} ORDER BY name`
 
-// Only PRAGMA without a table-valued function accepts the name of any database of the connection.
-const freePagesText = `PRAGMA {database}.freelist_count`
-
 // shrinkText moves the last pages of the file to free ones before them, and cuts the file.
 var shrinkText = fmt.Sprintf(`PRAGMA {database}.incremental_vacuum(%d)`, sqlbatch.ShrinkPages)
 
@@ -166,8 +163,7 @@ func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: `SEL
 func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 
-func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{Text: q.freePages} }
-func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{Text: q.shrink} }
+func (q *queue) Shrink() sqlbatch.Statement { return sqlbatch.Statement{Text: q.shrink} }
 
 func (q *queue) Drop() (statements []sqlbatch.Statement) {
 	for _, text := range q.drop {

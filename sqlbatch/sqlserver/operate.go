@@ -264,10 +264,11 @@ DELETE d
 ~COMMIT TRANSACTION;
 `
 
-	// countRedrive increments the queue's number of redrives. It is the last statement, since reads wait for its lock.
+	// countRedrive gives the queue a random number, for readers that look for redrives. After a rollback, the next redrive would count to
+	// the same number. It follows the insert: see readOpen.
 	countRedrive = `IF EXISTS (SELECT 1 FROM @chosen AS c)
     UPDATE s
-    SET redriven = s.redriven + 1
+    SET redriven = CONVERT(bigint, SUBSTRING(CONVERT(binary(16), NEWID()), 9, 7))
     FROM {queues} AS s WITH (ROWLOCK)
     WHERE s.name = {name};
 `
@@ -342,8 +343,7 @@ func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 // Files belong to the server.
-func (q *queue) FreePages() sqlbatch.Statement { return sqlbatch.Statement{} }
-func (q *queue) Shrink() sqlbatch.Statement    { return sqlbatch.Statement{} }
+func (q *queue) Shrink() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 const dropText = session + `DELETE m
 FROM {consumers} AS m WITH (ROWLOCK)

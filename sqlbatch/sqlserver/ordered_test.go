@@ -70,6 +70,29 @@ func eachReading(t *testing.T, slots int, test func(t *testing.T, q *ordered)) {
 	}
 }
 
+// No statement of a consumer waits for a lock on the row of a consumer, also of one whose membership has ended, or on the row of the queue.
+func TestLockedRowsOfConsumersAndQueuesDelayNoStatementOfAConsumer(t *testing.T) {
+	eachReading(t, 2, func(t *testing.T, q *ordered) {
+		q.line(q.DB(), q.Queue, 0, "a", 1)
+		items := q.itemOf(0)
+		gone := q.consumer
+		q.consumer = [16]byte{8}
+		q.exec(q.Join(sqlbatch.Consumer{ID: q.consumer, For: time.Hour}))
+		q.exec(sqlbatch.Statement{Text: "UPDATE dbo.chanq__consumers SET until = '19700101' WHERE id = @p1", Args: []any{gone[:]}})
+		tx := begin(t, testdb.Soon(t), q.queue)
+		for _, lock := range []string{"UPDATE dbo.chanq__consumers SET name = name", "UPDATE dbo.chanq__queues SET holds = holds"} {
+			_, err := tx.Exec(lock)
+			require.NoError(t, err)
+		}
+		require.Len(t, q.rows(q.Slots()), 2)
+		q.take()
+		require.Len(t, q.rows(q.Extend(q.consumer, items, time.Minute)), 1)
+		q.requireRead(q.readOf(0, 1), []byte{1}, nil)
+		require.Len(t, q.rows(q.HeldKeys([]int{0}, []string{"a"})), 1)
+		require.Len(t, q.rows(q.GiveSlots(q.consumer, q.owned(0, 1))), 2)
+	})
+}
+
 // The number of keys that a read touches depends neither on the messages behind its rows nor on the ghosts before it.
 func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 	t.Parallel()

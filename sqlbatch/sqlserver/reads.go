@@ -23,11 +23,14 @@ import (
 // A read holds one S lock at a time, on an entry or on a row. It reads the entries (@walked), then the rows without their contents (@rows),
 // each into a table variable, then the keys that dead messages hold, and then the contents. If it looked up a row while it holds the lock
 // on its entry, an ack, which locks the row first and then the entry, would wait for the read, and the read for the ack. The dead messages
-// are read after the rows: a message that has left the live table before its row was looked for is dead by then. The number of redrives is
-// read last.
+// are read after the rows: a message that has left the live table before its row was looked for is dead by then. The number of the last
+// redrive is read last.
 //
-// It reads the reader's own row among the consumers uncommitted: only its own heartbeat writes the time there, and the reader counts its
-// time from heartbeats that were answered.
+// It waits for no row of another table. It reads the rows of consumers, slots and the queue uncommitted, since others might have locked
+// them. Only the reader's own heartbeat writes the time in its row, and the reader counts its time from heartbeats that were answered. A
+// change of a slot's owner that is rolled back costs a look. A redrive changes its number after it has inserted its messages, and never to
+// a number that was there before. A reader that has seen the number therefore finds the messages, as locked ones if they are not
+// committed; after a rollback it reads once more.
 //
 // XACT_ABORT is off for TRY. A statement that fails with error 1222 leaves nothing in a table variable.
 const readOpen = session + `~SET DEADLOCK_PRIORITY LOW;
@@ -41,7 +44,7 @@ DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint 
     holder int NOT NULL, given int NOT NULL, held int NOT NULL, locked int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 INSERT INTO @owned (slot)
 SELECT s.slot
-` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+` + fromOwned + `INNER JOIN {slots} AS s WITH (READUNCOMMITTED, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.consumer = @by
 ` + fromListOptions + `;
 IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND ` + notPaused + `
@@ -157,7 +160,7 @@ FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, ` + fence + ` AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
-       (SELECT s.redriven FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name}) AS enqueued_at, ` + upto + ` AS due_at, ` + noContents + `, CONVERT(bigint, 0) AS size,
+       ` + redriven + ` AS enqueued_at, ` + upto + ` AS due_at, ` + noContents + `, CONVERT(bigint, 0) AS size,
        ` + noPlace + `;
 `
 }
@@ -171,17 +174,44 @@ const (
 	noPlace = `CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS given, 0 AS locked`
 
-	holds = `EXISTS (SELECT 1 FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name} AND s.holds = 1)`
-	// findHeld notes the rows whose keys dead messages hold, if the queue has this policy.
-	findHeld = `IF ` + holds + `
-UPDATE r
-SET held = 1
-FROM @rows AS r
-WHERE r.order_key IS NOT NULL AND EXISTS (
-    SELECT 1
-    FROM ` + heldDead + `
-    WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+	redriven = `(SELECT s.redriven FROM {queues} AS s WITH (READUNCOMMITTED) WHERE s.name = {name})`
+
+	// findHeld notes the rows whose keys dead messages hold, if the queue has this policy, which is assumed if its row is locked. If it meets
+	// a locked dead message, which might be gone after a commit or back after a rollback, it looks at each row alone: that key is held.
+	findHeld = `IF NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.holds = 0)
+BEGIN
+    DECLARE @row bigint = 0;
+    DECLARE @to bigint = ` + atEnd + `;
+~SET LOCK_TIMEOUT ` + firstWait + `;
+~SET XACT_ABORT OFF;
+    WHILE @row IS NOT NULL
+    BEGIN
+        BEGIN TRY
+            UPDATE r
+            SET held = 1
+            FROM @rows AS r
+            WHERE r.seq >= @row AND r.seq <= @to AND r.order_key IS NOT NULL AND EXISTS (
+                SELECT 1
+                FROM {dead} AS d WITH (READCOMMITTEDLOCK, INDEX ({dead line}), FORCESEEK)
+                WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
+            OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+        END TRY
+        BEGIN CATCH
+            IF ERROR_NUMBER() <> 1222
+                THROW;
+            UPDATE r
+            SET held = 1
+            FROM @rows AS e
+            INNER JOIN @rows AS r ON r.slot = e.slot AND r.order_key = e.order_key
+            WHERE e.seq = @row;
+            SET @to = @row;
+            SET LOCK_TIMEOUT 0;
+        END CATCH;
+        SET @row = (SELECT MIN(r.seq) FROM @rows AS r WHERE r.seq > @to AND r.held = 0 AND r.order_key IS NOT NULL);
+        SET @to = @row;
+    END;
+~SET XACT_ABORT ON;
+END;
 `
 	atEnd = `CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)`
 )
@@ -314,13 +344,10 @@ const nextMissing = `(
         ` + fromIDs + `WHERE NOT EXISTS (SELECT 1 FROM @rows AS r WHERE r.id = a.id) AND NOT EXISTS (SELECT 1 FROM @asked AS k WHERE k.id = a.id));
 `
 
-// heldKeysText waits for messages that are being moved to the dead-letter table or back.
-const heldKeysText = session + `~SET LOCK_TIMEOUT 50;
-SELECT a.o, CASE WHEN ` + holds + ` AND EXISTS (
-           SELECT 1
-           FROM ` + heldDead + `
-           WHERE d.slot = a.slot AND d.order_key = a.order_key AND d.order_key IS NOT NULL) THEN 1 ELSE 0 END AS held,
-       (SELECT s.redriven FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name}) AS redriven
+// heldKeysText reads the number of the last redrive last, as reads do.
+const heldKeysText = session + `DECLARE @rows TABLE (seq bigint NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, order_key varbinary(200) NULL, held int NOT NULL);
+INSERT INTO @rows (seq, slot, order_key, held)
+SELECT a.o, a.slot, a.order_key, 0
 FROM (
     SELECT x.i + y.i + 1 AS o,
            CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot,
@@ -329,6 +356,8 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@key_list) / 5
 ) AS a
 ` + fromListOptions + `;
+` + findHeld + `SELECT r.seq AS o, r.held, ` + redriven + ` AS redriven
+FROM @rows AS r;
 `
 
 // readers has the texts of reads: of several slots, and of one.

@@ -59,7 +59,7 @@ SET lease_until = CASE WHEN g.until < ` + extended + ` THEN g.until
     attempts = ` + of("q.", written) + `,
     leased_by = ` + holderNow + `
 OUTPUT deleted.id, deleted.fence
-` + items + joinLease + `CROSS APPLY (SELECT MIN(m.until) AS until FROM {consumers} AS m WHERE m.id = ` + holderNow + `) AS g
+` + items + joinLease + `CROSS APPLY (SELECT MIN(m.until) AS until FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.id = ` + holderNow + `) AS g
 ` + fromListOptions + `;
 `
 

@@ -79,8 +79,10 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 
 func (q *queue) Slots() sqlbatch.Statement { return q.orderedCall(q.slots, "") }
 
-// takeSlotsText skips slots that another consumer takes at the same moment, or whose rows a reader has locked (XLOCK). The row of a consumer whose membership has ended is locked
-// meanwhile, so that it cannot join again between the read and the change. The heartbeat of a live consumer waits that long.
+// takeSlotsText skips slots that another consumer takes at the same moment, or whose rows a reader has locked (XLOCK). It takes no lock on
+// rows of consumers, which others might have locked. Only heartbeats change them, and a heartbeat that it does not see is committed after
+// the membership has ended: it does not prolong it (see the Membership of a consumer). One that it sees might be rolled back: the slot is
+// then free at the next look.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;
@@ -90,9 +92,9 @@ SET consumer = @by,
     old = CASE WHEN s.consumer IS NULL THEN s.old ELSE @drawn END
 OUTPUT inserted.slot, inserted.fence, inserted.old
 ` + fromSlots + `INNER JOIN {slots} AS s WITH (XLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
-WHERE EXISTS (SELECT 1 FROM {consumers} AS m WHERE m.id = @by AND m.until > @now)
+WHERE EXISTS (SELECT 1 FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now)
   AND (s.consumer IS NULL OR s.consumer = @by
-       OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WITH (UPDLOCK, ROWLOCK, INDEX ({consumers pk}), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))
+       OR NOT EXISTS (SELECT 1 FROM {consumers} AS m WITH (READUNCOMMITTED, INDEX ({consumers pk}), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))
 ` + fromListOptions + `;
 `
 
@@ -113,8 +115,6 @@ WHERE s.fence = a.fence AND s.consumer = @by
 func (q *queue) GiveSlots(consumer [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
 	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packOwned(slots)), sql.Named("by", consumer[:]))
 }
-
-const heldDead = `{dead} AS d WITH (READCOMMITTEDLOCK, INDEX ({dead line}), FORCESEEK)`
 
 // slotStatsText reads the first @limit rows of the queue, with hints as in statsText. The messages of a key are adjacent in @first, so
 // counting them is one seek per key.

@@ -73,9 +73,6 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs outside of a transaction, and some callers run these in one
 		calls["wear"] = wear
 	}
-	if free := q.FreePages(); free.Text != "" { // Shrink also writes outside of a transaction
-		calls["free-pages"] = free
-	}
 	for name, st := range orderedCalls(q, value) {
 		if st.Text != "" { // on a plain queue these statements have no text
 			calls[name] = st

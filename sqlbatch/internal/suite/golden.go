@@ -118,10 +118,12 @@ func goldenCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 		calls[fmt.Sprintf("enqueue-%d", n)] = q.Enqueue(make([]sqlbatch.Row, n))
 		calls[fmt.Sprintf("enqueue-new-%d", n)] = q.EnqueueNew(make([]sqlbatch.Row, n))
 	}
-	for form, q := range map[string]sqlbatch.Queue{"-in-tx": q.InTx(), "-skip-locked": q.SkipLocked(), "-in-tx-skip-locked": q.InTx().SkipLocked()} {
-		for name, st := range Settles(q, sqlbatch.Item{Fence: 7}) {
-			calls[name+form] = st
-		}
+	for name, st := range Settles(q.SkipLocked(), sqlbatch.Item{Fence: 7}) {
+		calls[name+"-skip-locked"] = st
+	}
+	items := []sqlbatch.Item{{Fence: 7}}
+	for form, q := range map[string]sqlbatch.Queue{"-in-tx": q.InTx(), "-in-own-tx": q.InOwnTx(), "-in-own-tx-skip-locked": q.InOwnTx().SkipLocked()} {
+		calls["ack"+form], calls["archive"+form] = q.Ack(items), q.Archive(items)
 	}
 	return calls
 }

@@ -1,20 +1,14 @@
 WITH wanted AS MATERIALIZED (
-  SELECT s.slot, s.fence, s.consumer
+  SELECT s.slot, s.fence
   FROM unnest($2::smallint[]) AS a (slot)
   JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = a.slot
   WHERE EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
-),
-gone AS MATERIALIZED (
-  SELECT m.id FROM "public"."chanq__consumers" AS m
-  WHERE m.id IN (SELECT w.consumer FROM wanted AS w) AND m.until <= (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)
-  FOR UPDATE SKIP LOCKED
+    AND (s.consumer IS NULL OR s.consumer = $1::uuid OR NOT EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = s.consumer AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)))
 ),
 free AS MATERIALIZED (
-  SELECT s.slot, s.fence
+  SELECT s.slot
   FROM wanted AS w
   JOIN "public"."chanq__slots" AS s ON s.queue = 'orders' AND s.slot = w.slot AND s.fence = w.fence
-  WHERE w.consumer IS NULL OR w.consumer = $1::uuid
-     OR w.consumer IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM "public"."chanq__consumers" AS m WHERE m.id = w.consumer)
   FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE "public"."chanq__slots" AS s

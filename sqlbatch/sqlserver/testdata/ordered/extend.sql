@@ -23,5 +23,5 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
-CROSS APPLY (SELECT MIN(m.until) AS until FROM [dbo].[chanq__consumers] AS m WHERE m.id = CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END) AS g
+CROSS APPLY (SELECT MIN(m.until) AS until FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END) AS g
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

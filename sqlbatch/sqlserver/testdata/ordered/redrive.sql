@@ -42,7 +42,7 @@ INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_ch
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 IF EXISTS (SELECT 1 FROM @chosen AS c)
     UPDATE s
-    SET redriven = s.redriven + 1
+    SET redriven = CONVERT(bigint, SUBSTRING(CONVERT(binary(16), NEWID()), 9, 7))
     FROM [dbo].[chanq__queues] AS s WITH (ROWLOCK)
     WHERE s.name = 'orders';
 COMMIT TRANSACTION;

@@ -25,7 +25,7 @@ FROM (
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
     WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
-INNER JOIN [dbo].[chanq__slots] AS s WITH (INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+INNER JOIN [dbo].[chanq__slots] AS s WITH (READUNCOMMITTED, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.consumer = @by
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1)
@@ -221,15 +221,40 @@ BEGIN
     FROM @rows AS r
     WHERE r.seq > @end;
 END;
-IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.holds = 1)
-UPDATE r
-SET held = 1
-FROM @rows AS r
-WHERE r.order_key IS NOT NULL AND EXISTS (
-    SELECT 1
-    FROM [dbo].[chanq_orders__dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_key]), FORCESEEK)
-    WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+IF NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.holds = 0)
+BEGIN
+    DECLARE @row bigint = 0;
+    DECLARE @to bigint = CONVERT(bigint, 0x7FFFFFFFFFFFFFFF);
+SET LOCK_TIMEOUT 5;
+SET XACT_ABORT OFF;
+    WHILE @row IS NOT NULL
+    BEGIN
+        BEGIN TRY
+            UPDATE r
+            SET held = 1
+            FROM @rows AS r
+            WHERE r.seq >= @row AND r.seq <= @to AND r.order_key IS NOT NULL AND EXISTS (
+                SELECT 1
+                FROM [dbo].[chanq_orders__dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_key]), FORCESEEK)
+                WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
+            OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+        END TRY
+        BEGIN CATCH
+            IF ERROR_NUMBER() <> 1222
+                THROW;
+            UPDATE r
+            SET held = 1
+            FROM @rows AS e
+            INNER JOIN @rows AS r ON r.slot = e.slot AND r.order_key = e.order_key
+            WHERE e.seq = @row;
+            SET @to = @row;
+            SET LOCK_TIMEOUT 0;
+        END CATCH;
+        SET @row = (SELECT MIN(r.seq) FROM @rows AS r WHERE r.seq > @to AND r.held = 0 AND r.order_key IS NOT NULL);
+        SET @to = @row;
+    END;
+SET XACT_ABORT ON;
+END;
 UPDATE r
 SET given = 2
 OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.type, c.headers, c.body, inserted.size,
@@ -244,6 +269,6 @@ FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, CONVERT(bigint, -1) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
-       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
+       (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
        CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS given, 0 AS locked;

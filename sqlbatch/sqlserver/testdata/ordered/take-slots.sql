@@ -22,7 +22,7 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@slots) / 2
 ) AS a
 INNER JOIN [dbo].[chanq__slots] AS s WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq__slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
-WHERE EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WHERE m.id = @by AND m.until > @now)
+WHERE EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now)
   AND (s.consumer IS NULL OR s.consumer = @by
-       OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq__consumers]), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))
+       OR NOT EXISTS (SELECT 1 FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED, INDEX ([PK_chanq__consumers]), FORCESEEK) WHERE m.id = s.consumer AND m.until > @now))
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

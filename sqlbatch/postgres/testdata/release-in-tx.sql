@@ -1,8 +1,0 @@
-UPDATE "public"."chanq_orders" AS q
-SET lease_until = 0, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
-FROM (
-  SELECT a.id, a.above
-  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
-) AS a
-WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
-RETURNING uuid_send(q.id), q.fence - 1;

@@ -1,1 +1,0 @@
-PRAGMA "main".freelist_count;
