@@ -170,15 +170,17 @@ func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
 // another consumer might have the message by now, so the end is checked again when the lock is taken. SKIP LOCKED: a settle or an extension
 // of the row is about to commit.
 //
-// $1 to $3 are the priority, and time and ID of the place; $4 is the number of expired leases with which a message is due at once.
+// $1 to $3 are the priority, and time and ID of the place; $4 is the number of expired leases with which a message is due at once. For the
+// two limits see chosen.
 var rescueText = `WITH t AS MATERIALIZED (
-  SELECT {now} AS now
+  SELECT {now} AS now, {rescued} AS n
 ),
 walked AS MATERIALIZED (
-  SELECT q.id, q.leased_by IS NOT NULL AND q.lease_until <= (SELECT now FROM t) AS lost
-  FROM {live} AS q
-  WHERE q.priority = $1::smallint AND (q.due_at, uuid_send(q.id)) >= ($2::bigint, $3::bytea) AND q.due_at <= (SELECT now FROM t)
-  ORDER BY q.due_at, uuid_send(q.id) LIMIT {rescued}
+  SELECT * FROM (
+    SELECT q.id, q.leased_by IS NOT NULL AND q.lease_until <= (SELECT now FROM t) AS lost
+    FROM {live} AS q
+    WHERE q.priority = $1::smallint AND (q.due_at, uuid_send(q.id)) >= ($2::bigint, $3::bytea) AND q.due_at <= (SELECT now FROM t)
+    ORDER BY q.due_at, uuid_send(q.id) LIMIT {rescued}) AS w LIMIT (SELECT n FROM t)
 ),
 chosen AS MATERIALIZED (
   SELECT q.id FROM walked AS w JOIN {live} AS q ON q.id = ANY (ARRAY[w.id])

@@ -1,11 +1,12 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, 2500 AS n
 ),
 walked AS MATERIALIZED (
-  SELECT q.id, q.leased_by IS NOT NULL AND q.lease_until <= (SELECT now FROM t) AS lost
-  FROM "public"."chanq_orders" AS q
-  WHERE q.priority = $1::smallint AND (q.due_at, uuid_send(q.id)) >= ($2::bigint, $3::bytea) AND q.due_at <= (SELECT now FROM t)
-  ORDER BY q.due_at, uuid_send(q.id) LIMIT 2500
+  SELECT * FROM (
+    SELECT q.id, q.leased_by IS NOT NULL AND q.lease_until <= (SELECT now FROM t) AS lost
+    FROM "public"."chanq_orders" AS q
+    WHERE q.priority = $1::smallint AND (q.due_at, uuid_send(q.id)) >= ($2::bigint, $3::bytea) AND q.due_at <= (SELECT now FROM t)
+    ORDER BY q.due_at, uuid_send(q.id) LIMIT 2500) AS w LIMIT (SELECT n FROM t)
 ),
 chosen AS MATERIALIZED (
   SELECT q.id FROM walked AS w JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[w.id])
