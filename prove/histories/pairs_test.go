@@ -148,8 +148,8 @@ func draw[V any](p *pair, list ...V) V { return list[p.IntN(len(list))] }
 const connectWithin = 15 * time.Second
 
 // recoversWithin is the time after the last fault in which everything is handled: leases of a dead consumer expire, and failed operations
-// are repeated after pauses of at most 5 s.
-const recoversWithin = 30 * time.Second
+// are repeated after pauses of at most 5 s. A message that lost two leases waits for up to a minute, and then two.
+const recoversWithin = 4 * time.Minute
 
 func (p *pair) empties() {
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
