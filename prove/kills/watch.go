@@ -29,11 +29,11 @@ func newWatch(ctx context.Context, name, address string, guilty bool) (w *watch,
 	if w.db, err = w.engine.open(address, nil); err != nil {
 		return nil, err
 	}
-	defer func() {
+	defer func(opened *watch) {
 		if err != nil {
-			w.close()
+			opened.close()
 		}
-	}()
+	}(w)
 	if _, err := chanq.Open[body](ctx, w.db, queueName, w.engine.config()); err == nil {
 		return nil, fmt.Errorf("the database has a queue %q: drop its tables or use another database", queueName)
 	} else if !errors.Is(err, chanq.ErrNoSchema) {
