@@ -33,7 +33,7 @@ func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 	s := newServer(t)
 	c := s.client()
 	for _, f := range files {
-		if strings.Contains(f, "migration-1") {
+		if strings.Contains(f, "migration-2") {
 			text, err := os.ReadFile(f)
 			require.NoError(t, err)
 			c.exec(string(text))
