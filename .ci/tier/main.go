@@ -9,7 +9,7 @@
 //
 // At most three tests that fail are run once more, each alone, and both results are printed. A test that passes alone is reported as
 // UNSTABLE and is no failure: thousands of tests share few cores and real clocks here, and one that a busy machine delayed says nothing
-// about chanq. More failures than three, a panic, a data race and what fails twice are failures. The exit status is that of go test
+// about chanq. A package that panicked is run once more as a whole. More failures than three, a data race and what fails twice are failures. The exit status is that of go test
 // otherwise.
 package main
 
@@ -125,7 +125,14 @@ func run(tier string, args []string) error {
 		fmt.Print("\n", panics[name])
 	}
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || len(panics) > 0 || len(failed) == 0 || len(failed) > again {
+	if !errors.As(err, &exit) {
+		return err
+	}
+	for name := range panics { // its other tests have not run
+		failed = slices.DeleteFunc(failed, func(f failure) bool { return f.pkg == name && !f.final })
+		failed = append(failed, failure{pkg: name})
+	}
+	if len(failed) == 0 || len(failed) > again {
 		return err
 	}
 	return alone(args, failed)
@@ -134,7 +141,7 @@ func run(tier string, args []string) error {
 // again is how many failed tests are run once more.
 const again = 3
 
-// failure is a failed test without failed subtests. Its package may have failed without one: then its test is empty.
+// failure is a failed test without failed subtests. The test is empty if the package has panicked, or failed without one.
 type failure struct {
 	pkg, test string
 	final     bool // a data race
@@ -149,15 +156,19 @@ func alone(args []string, failed []failure) error {
 		}
 	}
 	for _, f := range failed {
-		if f.final || f.test == "" {
-			return fmt.Errorf("%s %s failed, and is not run once more", short(f.pkg), f.test)
-		}
-		parts := strings.Split(f.test, "/")
-		for i, part := range parts {
-			parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+		if f.final {
+			return fmt.Errorf("%s %s: a data race is not run once more", short(f.pkg), f.test)
 		}
 		fmt.Printf("\n== once more, alone: %s %s\n", short(f.pkg), f.test)
-		cmd := exec.Command("go", append(append([]string{"test", "-v", "-run", strings.Join(parts, "/")}, flags...), f.pkg)...)
+		test := append([]string{"test"}, flags...)
+		if f.test != "" {
+			parts := strings.Split(f.test, "/")
+			for i, part := range parts {
+				parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+			}
+			test = append(test, "-v", "-run", strings.Join(parts, "/"))
+		}
+		cmd := exec.Command("go", append(test, f.pkg)...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return err

@@ -39,22 +39,28 @@ func (h *held) plan(n int, now time.Duration) *Task {
 	return t
 }
 
-// answer applies the answer to a check. A key opens if no redrive is later than its note, and no catch-up is pending. After a later
-// redrive, answer reports that a catch-up is needed. A key without known messages is left to later reads, which report if it is held.
-func (h *held) answer(t *Task, a *Answer) (redriven bool) {
+// opens returns the keys that no dead message holds any more. Keys without known messages are left to later reads, which report if they
+// are held.
+func (h *held) opens(t *Task, a *Answer) (keys []*keyQueue) {
 	for i, k := range t.of {
-		if !k.held || k.busy() > 0 || k.slot.leaving {
-			continue
-		}
+		known := len(k.all) > 0 || k.spill < None
 		switch still := a.Held[i]; {
-		case still && (len(k.all) > 0 || k.spill < None || a.Redriven != k.note || h.mem.reading):
-		case a.Redriven != k.note:
-			k.note, redriven = a.Redriven, true
-		case still || !k.slot.walk.pending():
-			k.held = false
-			delete(h.keys, k)
-			h.mem.change(k)
+		case !k.held || k.busy() > 0 || k.slot.leaving:
+		case !still:
+			keys = append(keys, k)
+		case !known && a.Redriven == k.note && !h.mem.reading:
+			h.open(k)
 		}
 	}
-	return redriven
+	return keys
+}
+
+// open opens a key. Its messages wait for the pending catch-ups: one of them might bring the message that was redriven.
+func (h *held) open(k *keyQueue) {
+	k.held = false
+	delete(h.keys, k)
+	for _, m := range k.all {
+		m.gate = h.mem.events
+	}
+	h.mem.change(k)
 }

@@ -13,7 +13,7 @@ type keyQueue struct {
 	all   []*Message // by number
 	spill int64      // messages from this number on are not in memory
 	held  bool
-	note  int64 // the queue's counter of redrives when the key became held, or was last checked
+	note  int64 // the queue's counter of redrives when the key became held
 }
 
 // keyName is the name of a key. A message without a key has a queue of its own.

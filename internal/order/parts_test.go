@@ -87,28 +87,27 @@ func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
 	require.Equal(t, toLook, m.state, "another program might have ended it")
 }
 
-func TestAKeyOpensWhenNoRedriveIsLaterAndNoCatchUpIsPending(t *testing.T) {
+func TestAKeyThatIsNotHeldAnyMoreOpensAfterThePendingCatchUps(t *testing.T) {
 	y, list := parts(0, 1)
 	k := list[0].key
 	h := held{mem: y, on: true, keys: map[*keyQueue]bool{}}
 	h.add(k, 3)
-	ask := func(at time.Duration, redriven int64, still bool) (again bool) {
+	ask := func(at time.Duration, still bool) []*keyQueue {
 		q := h.plan(10, at)
 		require.Equal(t, []string{"a"}, q.Keys)
 		require.Nil(t, h.plan(10, at), "one check per second")
-		return h.answer(q, &Answer{Redriven: redriven, Held: []bool{still}})
+		return h.opens(q, &Answer{Redriven: 3, Held: []bool{still}})
 	}
-	require.False(t, ask(0, 3, true))
-	require.True(t, ask(time.Second, 4, false), "the redriven message is read first")
+	require.Empty(t, ask(0, true))
+	require.Equal(t, []*keyQueue{k}, ask(time.Second, false))
 	y.events++
-	require.False(t, ask(2*time.Second, 4, false))
-	require.True(t, k.held)
-	k.slot.walk.done = y.events
 	y.changed = nil
-	require.False(t, ask(3*time.Second, 4, false))
-	require.False(t, k.held)
+	h.open(k)
 	require.Equal(t, []*keyQueue{k}, y.changed)
 	require.Empty(t, h.keys)
+	require.True(t, k.closed(list[0]))
+	k.slot.walk.done = y.events
+	require.False(t, k.closed(list[0]))
 	h.on = false
 	h.add(k, 4)
 	require.False(t, k.held)

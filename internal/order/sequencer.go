@@ -1,6 +1,9 @@
 package order
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Sequencer keeps the messages of one consumer in order. It is not safe for concurrent use.
 type Sequencer struct {
@@ -157,9 +160,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	}
 	switch {
 	case t.Kind == Held && walked:
-		if s.queues.held.answer(t, a) && a.Redriven == redriven {
-			s.reads.catchUp(0)
-		}
+		s.open(s.queues.held.opens(t, a), a, redriven)
 	case t.Kind == Held:
 	case !isRead:
 		s.queues.answered(t, a, now)
@@ -174,6 +175,17 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	}
 	s.queues.move(now)
 	return false
+}
+
+// open opens keys that a check has found free. If there was a redrive since a key was closed, what it brought back is read first: by a
+// catch-up that the answer has caused, because it was the first to report that redrive, or by one more.
+func (s *Sequencer) open(keys []*keyQueue, a *Answer, redriven int64) {
+	if a.Redriven == redriven && slices.ContainsFunc(keys, func(k *keyQueue) bool { return k.note != redriven }) {
+		s.reads.catchUp(0)
+	}
+	for _, k := range keys {
+		s.queues.held.open(k)
+	}
 }
 
 // hear applies what an answer reports in addition to its rows.

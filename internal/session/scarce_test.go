@@ -197,7 +197,11 @@ func TestASlowNetworkIsNoLimit(t *testing.T) {
 		require.Zero(w, time.Since(began), "it is used again")
 		require.NoError(w, <-ended)
 		require.NoError(w, run(claim, "x"))
-		require.Equal(w, 2, w.db.Stats().InUse, "both stay")
+		require.GreaterOrEqual(w, w.db.Stats().InUse, 2, "both stay; a parallel attempt may make a third")
+		w.mu.Lock()
+		w.connect, w.trip = nil, 0
+		w.mu.Unlock()
+		pass(6 * trip) // and has then ended
 		extend.Close()
 		claim.Close()
 	})

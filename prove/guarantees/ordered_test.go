@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ var ordered = []test{
 	{"G10_ADeadMessageOpensItsKey", keyDead},
 	{"G10_ADeadMessageHoldsItsKeyUntilItIsRedriven", keyHeld},
 	{"G10_ADeadMessageHoldsItsKeyUntilItIsDiscarded", keyHeldThenDiscarded},
+	{"G10_AKeyOpensWhileMessagesOfOtherKeysAreRedriven", keyOpensDuringRedrives},
 	{"G10_ADeadMessageHoldsItsKeyForTheNextConsumer", keyHeldForTheNext},
 	{"G10_AMessageThatExpiredOpensItsKey", keyExpired},
 	{"G10_AMessageThatCannotBeDecodedOpensItsKey", keyUndecodable},
@@ -209,6 +211,37 @@ func keyHeld(w *world) {
 	for i := range 4 {
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
 	}
+}
+
+// keyOpensDuringRedrives redrives the message that holds a key, and then one of another key again and again.
+func keyOpensDuringRedrives(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
+	ms := keyed("a", 1, 2) // the second one waits in memory
+	for i := range 30 {
+		ms = append(ms, keyed(fmt.Sprint("b", i), 1, 1)...)
+	}
+	ids := testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for _, l := range testdb.Take(w, c, len(ms)-1) {
+		require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("bad"))))
+	}
+	require.NoError(w, c.Flush(w.Soon()))
+	for _, id := range slices.Delete(ids, 1, 2) { // a/1 is the first
+		_, err := testdb.RedriveIDs(w.Soon(), q, id)
+		require.NoError(w, err)
+		w.pass(300 * time.Millisecond)
+		for waits := true; waits; {
+			select {
+			case l := <-c.C():
+				if w.ack(l); l.Body == "a/1" {
+					return
+				}
+			default:
+				waits = false
+			}
+		}
+	}
+	require.Fail(w, "a/1 did not come while others were redriven")
 }
 
 func keyHeldThenDiscarded(w *world) {

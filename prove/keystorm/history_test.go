@@ -2,6 +2,7 @@ package keystorm_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +83,7 @@ func checkHistory(h *kills.History, holds bool) outcome {
 			if ends(d, holds) {
 				e.Ended, e.MayHave = d.Outcome == kills.Confirmed, d.Outcome == "" || d.Outcome == kills.Unknown
 			}
-			if e.Ended {
+			if e.Ended && storedBefore(m, d.Heard) {
 				e.Heard = time.Unix(0, d.Heard)
 			}
 			all = append(all, e)
@@ -90,6 +91,12 @@ func checkHistory(h *kills.History, holds bool) outcome {
 	}
 	o.Verdict = keyorder.JudgeSent(all, sent)
 	return o
+}
+
+// storedBefore reports whether the sender knew by then that the message is stored. Otherwise its INSERT may be repeated after the end of
+// the message, which is then stored and delivered again: that is not a ghost.
+func storedBefore(m *kills.Message, at int64) bool {
+	return slices.ContainsFunc(m.Stored, func(s kills.Sending) bool { return s.At <= at })
 }
 
 // sends returns the messages sent for each key.

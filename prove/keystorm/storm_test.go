@@ -242,11 +242,14 @@ func (s *trial) toOne(do func(p *crew.Process) error) func() error {
 // soon returns how long a place stays empty.
 func (s *trial) soon() time.Duration { return time.Duration(s.Random.Int64N(int64(*stormLease))) }
 
-// redrive redrives dead messages that hold their keys.
+// redrive redrives dead messages that hold their keys. A worker that is stopped might have locked the database, and only the
+// goroutine that redrives lets it continue: it must not wait for long.
 func (s *trial) redrive() {
 	if s.task.Holds {
 		s.Often(400*time.Millisecond, func() error {
-			s.queue.redrive(s.t.Context(), 1000)
+			ctx, cancel := context.WithTimeout(s.t.Context(), *stormLease)
+			defer cancel()
+			s.queue.redrive(ctx, 1000)
 			return nil
 		})
 	}
