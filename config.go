@@ -46,19 +46,13 @@ type Config struct {
 	Notifier Notifier
 	// Hooks are functions that chanq calls on events. Default: none.
 	Hooks Hooks
-	// MaxCrashes is how often a message may lose its lease without a settle, while its consumer handles no other suspect, before it
-	// is dead-lettered. A message that kills its process is a suspect (a suspected poison message) after two such losses in a row,
-	// and so is every message that its process held. The consumers of a process try one suspect of a queue at a time, together with
-	// other messages. Before the last trial of a suspect, its consumer waits until it holds nothing else, and it claims nothing else
-	// until that trial is over. Only a message that loses its lease in that trial is dead-lettered. With the default a message that
-	// always kills its process ends five processes. A handler that hangs until ConsumerConfig.MaxExtend also loses its lease.
-	//
-	// A consumer looks for suspects before its first claim, after each trial, and about once a second. A suspect is never tried
-	// before a ready message that precedes it in its priority; messages behind it may be delivered before it. Of several suspects the
-	// one with the highest priority is tried first.
-	//
-	// On an ordered queue the first process that a message ends is not counted, and a suspect is tried when it is the first message
-	// of its key. Default: 3. Range: 1 to 10,000.
+	// MaxCrashes is how many leases of a message may expire in a row before it is dead-lettered. That happens to each message that a
+	// process held when it died, was paused, or could not reach the database for longer than ConsumerConfig.LeaseFor, and to a message
+	// whose handler hangs until ConsumerConfig.MaxExtend. A handler that returns clears the count. From the second lease in a row on, the
+	// message is due again after a random time: up to 1 min, then up to 2, 4, … min, at most 1 h. So it comes together with other
+	// messages each time, and only a message that ends each of its processes is dead-lettered. With the default that takes half an hour
+	// on average. On an ordered queue its key waits as long, and the first process that it ends is not counted. Default: 8. Range: 1 to
+	// 10,000.
 	MaxCrashes int
 	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL, where the rows of ended messages
 	// stay in the live table until a vacuum. If there are many, the consumer vacuums the table. Without the permission,
@@ -110,7 +104,7 @@ const (
 )
 
 const (
-	defaultMaxCrashes = 3
+	defaultMaxCrashes = 8
 	mostCrashes       = 10_000
 	maxLabel          = 256
 )

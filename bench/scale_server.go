@@ -17,7 +17,7 @@ func statementKinds(s *store, places []place) map[string]string {
 	for _, p := range places {
 		q := s.dialect.Queue(p.names())
 		for kind, st := range map[string]sqlbatch.Statement{
-			"claim": q.Claim(sqlbatch.ClaimParams{Rows: 1}), "look": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(),
+			"claim": q.Claim(sqlbatch.ClaimParams{Rows: 1}), "look": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(sqlbatch.Heads{}),
 			"heartbeat": q.Join(sqlbatch.Consumer{}), "leave": q.Leave([16]byte{}), "history": q.Sample(sqlbatch.Sample{Sent: 1}),
 			"counted": q.Sample(sqlbatch.Sample{}), "stats": q.Stats(1), "thin": q.Thin(), "vacuum": q.Bloat(), "open": q.Version(),
 		} {
@@ -28,7 +28,7 @@ func statementKinds(s *store, places []place) map[string]string {
 			kinds[q.Read(sqlbatch.ReadParams{}).Text] = "read"
 			kinds[q.Refill(sqlbatch.RefillParams{}).Text], kinds[q.Fetch([16]byte{}, nil, nil).Text] = "refill", "fetch"
 			kinds[q.LookOrdered([16]byte{}, nil, nil).Text], kinds[q.HeldKeys(nil, nil).Text] = "look", "held"
-			kinds[q.MarkOrdered([16]byte{}, nil, 0).Text], kinds[q.ReleaseOrdered([16]byte{}, nil, false).Text], kinds[q.Reach(0, 1).Text] = "mark", "release", "reach"
+			kinds[q.MarkOrdered([16]byte{}, nil).Text], kinds[q.ReleaseOrdered([16]byte{}, nil, false).Text], kinds[q.Reach(0, 1).Text] = "mark", "release", "reach"
 		}
 	}
 	return kinds

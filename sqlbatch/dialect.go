@@ -105,7 +105,7 @@ type Fresh struct {
 // program that may use the queue, and features, a bit for each property that a program must know. A program refuses a greater min_version
 // and a bit that is not in Features. A greater version alone does not keep a program from working.
 const (
-	Version  = 1
+	Version  = 2
 	Features = 0
 )
 
@@ -214,38 +214,36 @@ type Queue interface {
 
 	// Claim leases up to Rows ready messages, highest priority first, within a priority by due time and then id, beginning at the Heads, and
 	// returns id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at, expires_at (or NULL), dedup_key (bytes), type
-	// (bytes), headers, body, size (bytes of the body), in any order and in one or more result sets. It leaves out suspects: messages with
-	// SuspectLapses or more expired leases in a row that have not expired. From a paused queue it returns none. Expired messages must be
-	// dead-lettered, not delivered.
+	// (bytes), headers, body, size (bytes of the body), in any order and in one or more result sets. A message whose lease has expired is not
+	// ready before its Rescue. From a paused queue it returns none. Messages whose TTL has ended must be dead-lettered, not delivered.
 	Claim(ClaimParams) Statement
-	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and no consumer leases
-	// it, or Consumer does and MarkParams.Again is set. It returns the columns of Claim, with NULL for dedup_key, type, headers and body. It
-	// returns no row if the row is gone, changed or locked, or the queue is paused. It counts an attempt. If a lease has expired, it counts
-	// that lease in lapses, and in crashes if its holder had marked the message as OnlySuspect or OnlyMessage.
-	Mark(MarkParams) Statement
 	// Contents returns dedup_key (bytes), type (bytes), headers, body of the message with this id and fence, or no row. It holds no lock after
 	// it ends. If another transaction has locked the row, it might wait for up to LockWait, and fail with class RolledBack.
 	Contents(Item) Statement
 	// NextDue returns one row: milliseconds until a claim from these Heads might find a message that no consumer leases now (zero or less:
 	// now). It is NULL when there is none or the queue is paused. It writes nothing and takes no lock.
 	NextDue(Heads) Statement
-	// DueOrLocked is NextDue from the beginning, except that suspects count, and that a locked row counts as due if a claim would skip it. On
+	// DueOrLocked is NextDue from the beginning, except that expired leases count, and that a locked row counts as due if a claim would skip it. On
 	// SQL Server it counts messages that an open transaction has sent, deleted or leased. It writes nothing, and never waits for a lock.
 	DueOrLocked() Statement
 	// Rescan looks from the beginning, and reads all rows that a claim skips: it finds messages that were committed late, messages that were
 	// released to their old place, and expired leases. It returns a row for each priority: priority; head, when the first message that can be
 	// claimed now was due, or else the database's time; due_in, milliseconds until something can be claimed there, the end of a lease included
-	// (zero or less: now; NULL: nothing known); and consumers, how many consumers the queue has. Suspects do not count there. If the first
-	// message that no consumer leases is a suspect, the row continues with its id, fence, crashes (including the lease that has expired) and
-	// alone (of that lease); otherwise these are NULL. Last is the ID of the message of head, or NULL after a suspect. It returns no row if the queue is paused. It writes nothing and takes no lock.
-	Rescan() Statement
+	// (zero or less: now; NULL: nothing known); consumers, how many consumers the queue has; ID and lapses of the message of head, or NULL; and when
+	// the first message whose lease has expired was due, and its ID (NULL: there is none before the head of the caller, nor behind it before a
+	// free message). It returns no row if the queue is paused. It writes nothing and takes no lock.
+	Rescan(Heads) Statement
+	// Rescue ends expired leases of one priority, among the RescueRows messages from a place on, and counts them in lapses. The message keeps
+	// its place. From the second expired lease in a row on, and below MaxCrashes, it is due after a random time of up to Scatter instead. It
+	// leaves out rows that other transactions have locked. It returns id, priority, due_at of each such message.
+	Rescue(RescueParams) Statement
 
 	// These apply to the items whose id and fence match and return id, fence of each such item, with the fence that matched. On an ordered
 	// queue they do not check for a current lease, and count the attempt of a delivery that is not in the row because consumer has not marked
 	// or extended it.
 	Ack([]Item) Statement                  // deletes
 	Archive([]Item) Statement              // moves to the done table
-	Nack([]NackItem) Statement             // ends the lease; the attempt stays counted, lapses are cleared and do not count as attempts, and crashes are cleared
+	Nack([]NackItem) Statement             // ends the lease; the attempt stays counted, lapses are cleared, and do not count as attempts
 	Snooze([]NackItem) Statement           // as Nack, but the attempt is refunded
 	Release([]ReleaseItem) Statement       // ends the lease; the attempt is refunded, and the message keeps its place
 	DeadLetter([]DeadLetterItem) Statement // moves to the dead-letter table

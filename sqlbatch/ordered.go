@@ -78,7 +78,7 @@ type MarkItem struct {
 	SlotFence int64 // of the message's slot
 }
 
-// ordered has the statements that only ordered queues have: Names.Slots is not 0. Claim, NextDue, DueOrLocked and Rescan must not be run on
+// ordered has the statements that only ordered queues have: Names.Slots is not 0. Claim, NextDue, DueOrLocked, Rescan and Rescue must not be run on
 // an ordered queue, because its table does not have their index.
 //
 // The owner of a slot reads its messages. Ownership of the slot is the lease. The owner writes when it settles, and when it takes over
@@ -94,13 +94,10 @@ type MarkItem struct {
 //   - holder: 0: no consumer has marked it; 1: Consumer has; 2: another consumer has;
 //   - held: 1: a dead message of its key holds it (zero if Policy.Holds is not set), or on SQL Server might hold it, because another
 //     transaction has locked that message;
-//   - crashes, including that of the holder if it is another consumer;
 //   - given: 1: dedup_key, type, headers and body are its contents; otherwise they are NULL;
 //   - locked, of LookOrdered, and on SQL Server also of Read, Refill and Fetch: 1: another transaction has locked the row, and the columns might be old or
 //     not committed, or NULL and zero except for id, and of Read and Refill except for slot, seq and order_key; 2: no transaction has locked it, as
 //     far as is known; 0: unknown.
-//
-// A message with SuspectLapses that Consumer has not marked is returned without contents.
 //
 // The last row has NULL as id. Its priority is 1 if the slots were read, otherwise 0. They are read if Consumer is alive, owns all of them
 // by their fences, and the queue is not paused. If they were not, there is no other row, which does not mean that the slots are empty. Its
@@ -139,14 +136,13 @@ type ordered interface {
 	HeldKeys(slots []int, keys []string) Statement
 
 	// MarkOrdered takes over messages for consumer, by their IDs and stored fences: it raises the fence to that of the slot, at
-	// least by one, and counts an attempt. If another consumer has marked the message, it counts an expired lease,
-	// and a crash unless that mark was NotAlone. With NotAlone it leaves out messages that would have SuspectLapses then.
-	// It leaves out locked rows, and returns id, fence, lapses, crashes of each message as they are now.
-	MarkOrdered(consumer [16]byte, items []MarkItem, alone Alone) Statement
-	// ReleaseOrdered releases messages of consumer, by their IDs and stored fences. With lapsed it counts an expired lease, the attempt that
-	// ends with it, and a crash unless the mark of consumer was NotAlone. Without lapsed, the message was not delivered: a mark of consumer is
-	// cleared and its attempt is refunded, and a mark of another consumer stays. The place stays in both cases. It leaves out locked rows, and
-	// returns the columns of MarkOrdered, where lapses and crashes include those of a mark that stays.
+	// least by one, and counts an attempt. If another consumer has marked the message, it counts an expired lease.
+	// It leaves out locked rows, and returns id, fence, lapses of each message as they are now.
+	MarkOrdered(consumer [16]byte, items []MarkItem) Statement
+	// ReleaseOrdered releases messages of consumer, by their IDs and stored fences. With lapsed it counts an expired lease and the attempt that
+	// ends with it. Without lapsed, the message was not delivered: a mark of consumer is cleared and its attempt is refunded, and a mark of
+	// another consumer stays. The place stays in both cases. It leaves out locked rows, and returns the columns of MarkOrdered, where lapses
+	// include that of a mark that stays.
 	ReleaseOrdered(consumer [16]byte, items []ReleaseItem, lapsed bool) Statement
 	// Slots returns a row for each slot: slot; owner (16 bytes or NULL); left, milliseconds until the membership of its
 	// owner ends (zero or less: it has ended; NULL: no owner); fence; consumers, the number of live consumers of the queue. It writes

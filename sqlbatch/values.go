@@ -99,7 +99,7 @@ const (
 	HighFence       = LastFence - 1<<40
 )
 
-// LastAttempt is the most attempts that the tables accept, and LastLapse the most lapses: a claim counts no further. Each
+// LastAttempt is the most attempts that the tables accept, and LastLapse the most lapses: chanq counts no further. Each
 // lapse was an attempt, and so is the current lease of a message. The tables check this, so that a settle that subtracts
 // them never gets below zero.
 const (
@@ -207,31 +207,31 @@ type ClaimParams struct {
 	PastReaders bool
 }
 
-// SuspectLapses is how many expired leases in a row make a message a suspect, which Claim leaves out. An expired lease
-// ended without a settle or a release.
-const SuspectLapses = 2
-
-// MarkParams are the values of a mark.
-type MarkParams struct {
-	Item     // the fence is the one that Rescan, Look or the previous mark returned
-	Lease    time.Duration
-	Consumer [16]byte
-	Salt     int64 // as in ClaimParams
-	Alone    Alone
-	// Again: Consumer has marked the message before and is still alive, or the outcome of its mark is unknown. If Consumer
-	// holds the lease, that lease counts neither as an attempt nor as an expired lease.
-	Again bool
+// RescueParams are the values of a rescue.
+type RescueParams struct {
+	Priority   int8
+	From       Head // where it begins: the place that Rescan returned
+	MaxCrashes int  // with so many expired leases in a row a message is due at once, to be dead-lettered
 }
 
-// Alone is which other messages a consumer handles while it holds a message that it has marked.
-type Alone uint8
+// KeptLapses is the most expired leases in a row that the migration to version 2 leaves to a message: one below the default of MaxCrashes.
+const KeptLapses = 7
 
-// The values of the column alone.
-const (
-	NotAlone    Alone = iota // the holder has not read the message
-	OnlySuspect              // the holder handles no other suspect
-	OnlyMessage              // the holder handles no other message
-)
+// RescueRows is how many rows a rescue walks.
+const RescueRows = 2500
+
+// Scatter returns the longest delay of a message after its nth expired lease in a row. The delay is random, so that a message which ends its
+// processes, and the messages which these processes held, are delivered at different times. The first redelivery is not delayed: most
+// processes die for another reason.
+func Scatter(n int) time.Duration {
+	switch {
+	case n < 2:
+		return 0
+	case n > 7:
+		return time.Hour
+	}
+	return time.Minute << (n - 2)
+}
 
 // Window bounds a statement that works through a table in steps, in the order of times and ids, so that no step reads
 // what an earlier one has seen. Messages whose time is Before or later are not touched (0: no bound). Messages up to

@@ -36,7 +36,7 @@ type Config struct {
 	Neighbour    *Neighbour
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
-	Cleared      <-chan struct{} // has a value after a suspect has ended, or the last lease with StopWhenIdle
+	Cleared      <-chan struct{} // has a value after the last lease has ended, with StopWhenIdle
 	SpareTime    time.Duration   // timeout of a statement that no message waits for
 }
 
@@ -44,13 +44,6 @@ type Config struct {
 func (c *Config) holds() bool {
 	leases, handlers := c.Holder.Held()
 	return leases+handlers > 0
-}
-
-// quiet reports that a last trial may begin after no other lease was held for unheld: no handler runs, or the one that does hangs and has
-// lost its lease.
-func (c *Config) quiet(unheld time.Duration) bool {
-	_, handlers := c.Holder.Held()
-	return handlers == 0 || unheld > c.LeaseFor
 }
 
 // patience limits the time of a claim: an answer after its leases have expired is useless.

@@ -5,7 +5,7 @@
 // # Files
 //
 // Both: pace.go, leases.go, holder.go (the consumer), neighbours.go (consumers of one process). Plain: plain.go (claims), wait.go (its
-// pauses), intake.go (from rows to leases), source.go (the buffer), rescan.go and head.go, careful.go (suspects), gate.go. Ordered:
+// pauses), intake.go (from rows to leases), source.go (the buffer), rescan.go and head.go, gate.go. Ordered:
 // ordered.go (its pauses), reader.go and assignment.go (statements), slots.go (state in memory), membership.go.
 //
 // # Goroutines
@@ -16,12 +16,11 @@
 //
 // # Locks
 //
-// Locks guard the buffer of a Plain, the Slots, a Membership, the entries of all queues (neighbours), and the turn to try a suspect
-// (process). They are held briefly: no statement runs and no function of the caller is called under them.
+// Locks guard the buffer of a Plain, the Slots, a Membership, and the entries of all queues (neighbours). They are held briefly: no statement runs and no function of the caller is called under them.
 //
 // # Failures
 //
-// Those of a Plain are described in plain.go, rescan.go and careful.go. Those of a Reader:
+// Those of a Plain are described in plain.go and rescan.go. Those of a Reader:
 //
 //	a statement fails, or its outcome is unknown   package order handles it for each task: see order.Sequencer.Answer
 //	the session was lost                           all messages are read again before new ones are delivered

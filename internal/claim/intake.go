@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// intake processes the rows of claims and marks of a Plain: it makes leases, reads contents that were left out, and puts the leases into
+// intake processes the rows of claims of a Plain: it makes leases, reads contents that were left out, and puts the leases into
 // the buffer for the feed. The goroutine of Run uses it.
 type intake struct {
 	cfg      *Config
@@ -30,7 +30,7 @@ func (k *intake) run(statement func() error) *batch.Failure {
 	return k.loop.Try(k.cfg.Abandoned, func(context.Context) error { return statement() })
 }
 
-// claimed is the result of a claim or a mark.
+// claimed is the result of a claim.
 type claimed struct {
 	Batch
 	bytes int // of bodies
@@ -70,7 +70,8 @@ func (k *intake) deliver(c claimed) (kept int) {
 	}
 	for i := range rows {
 		l, row := leases[i], &rows[i]
-		left := row.LeftOut && !row.Expired
+		crashed := row.Lapses >= k.cfg.MaxCrashes
+		left := row.LeftOut && !row.Expired && !crashed
 		if left {
 			read += row.Size
 		}
@@ -80,6 +81,8 @@ func (k *intake) deliver(c claimed) (kept int) {
 			l.Take(lease.Release)
 		case row.Expired:
 			k.cfg.deadLetter(l, row, sqlbatch.CauseExpired, base.ReasonExpired)
+		case crashed:
+			k.cfg.deadLetter(l, row, sqlbatch.CauseKilled, killed(row))
 		case left:
 			pass(i, nil) // a reader need not wait for the rows that follow
 			found := false
@@ -108,6 +111,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
+	k.pace.lapsed = slices.ContainsFunc(c.Leases, func(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held })
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.Settle(settling...)
@@ -156,13 +160,11 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 		case !l.Take(lease.Release):
 			return
 		case locked:
-			if !l.Suspect { // a suspect is claimed as usual
-				cause := errLocked
-				if failure != nil {
-					cause = failure.Err
-				}
-				l.Op, l.Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
+			cause := errLocked
+			if failure != nil {
+				cause = failure.Err
 			}
+			l.Op, l.Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
 			return
 		default:
 			k.cfg.blame(l, row, failure.Err)

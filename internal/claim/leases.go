@@ -70,8 +70,8 @@ func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 	l.Op, l.Delay = lease.Nack, c.Holder.Delay(l, row, cause)
 }
 
-// crashed returns the reason of a message that is dead after crashes.
-func crashed(row *table.Claimed, crashes int) string {
-	return fmt.Sprintf("chanq: %d attempts; %d leases expired without a settle, %d of them while the consumer handled no other suspect, the last one while it handled no other message. Handlers of this message end their process, hang, or lose their leases",
-		row.Attempts-1, row.Lapses, crashes)
+// killed returns the reason of a message that is dead after crashes.
+func killed(row *table.Claimed) string {
+	return fmt.Sprintf("chanq: %d attempts; the last %d leases expired without a settle. Handlers of this message end their process, hang, or "+
+		"lose their leases", row.Attempts-1, row.Lapses)
 }

@@ -1,8 +1,6 @@
 package claim
 
 import (
-	"context"
-	"database/sql"
 	"math"
 	"sync"
 	"time"
@@ -13,13 +11,10 @@ import (
 )
 
 // Neighbour registers a consumer in its process. The consumers of one queue share the gate of their claims, and know which messages their
-// handlers have. All consumers share the turn to try a suspect, which only one of them has at a time: see order.Process. It is safe for
-// concurrent use.
+// handlers have. It is safe for concurrent use.
 type Neighbour struct {
-	key     notify.Key
-	of      *shared
-	process *process
-	stop    context.Context // ends when the consumer stops
+	key notify.Key
+	of  *shared
 }
 
 // shared is shared by the consumers of one queue.
@@ -31,42 +26,14 @@ type shared struct {
 	handled map[[16]byte]*lease.Lease // by message: the lease of its handler that runs
 }
 
-// process is shared by all consumers of a process, whatever their queues.
-type process struct {
-	mu     sync.Mutex   // guards what follows; held briefly
-	trying *Neighbour   // has the turn, or nil
-	on     *lease.Lease // ends the turn, or nil
-}
-
 // neighbours has an entry for each queue that has consumers.
 var neighbours = struct {
 	mu sync.Mutex // guards the entries; held briefly
 	of map[notify.Key]*shared
 }{of: map[notify.Key]*shared{}}
 
-var (
-	this process
-	// processes has the simulated processes of tests, by their databases.
-	processes sync.Map
-)
-
-// SimulateProcess makes the consumers that use db share the turn only with each other until end is called. It is for tests that run in
-// parallel, or that simulate several processes.
-func SimulateProcess(db *sql.DB) (end func()) {
-	processes.Store(db, &process{})
-	return func() { processes.Delete(db) }
-}
-
-// processOf returns this process, unless a test simulates another one.
-func processOf(db *sql.DB) *process {
-	if p, simulated := processes.Load(db); simulated {
-		return p.(*process)
-	}
-	return &this
-}
-
-// Join adds a consumer of a queue, which has stopped when stop has ended. Call Leave once.
-func Join(key notify.Key, stop context.Context) *Neighbour {
+// Join adds a consumer of a queue. Call Leave once.
+func Join(key notify.Key) *Neighbour {
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
 	s := neighbours.of[key]
@@ -75,7 +42,7 @@ func Join(key notify.Key, stop context.Context) *Neighbour {
 		neighbours.of[key] = s
 	}
 	s.users++
-	return &Neighbour{key, s, processOf(key.DB), stop}
+	return &Neighbour{key, s}
 }
 
 // Handle records that a handler gets a lease. If another handler of the process still has the message, by a lease that has ended in the
@@ -109,49 +76,11 @@ func (n *Neighbour) Handled(l *lease.Lease) {
 	}
 }
 
-// Leave removes the consumer after it has ended. It ends its turn.
+// Leave removes the consumer after it has ended.
 func (n *Neighbour) Leave() {
-	n.End()
 	neighbours.mu.Lock()
 	defer neighbours.mu.Unlock()
 	if n.of.users--; n.of.users == 0 {
 		delete(neighbours.of, n.key)
-	}
-}
-
-// Begin begins the turn of the consumer. It returns false if a consumer of the process has the turn.
-func (n *Neighbour) Begin() bool {
-	p := n.process
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trying != nil && !p.over() {
-		return false
-	}
-	p.trying, p.on = n, nil
-	return true
-}
-
-// over reports that the lease with which the turn ends is over. A consumer that has stopped does not look for the commit of its ack.
-func (p *process) over() bool {
-	return p.on != nil && (isOver(p.on) || p.on.State() == lease.InTx && p.trying.stop.Err() != nil)
-}
-
-// EndWith makes the turn of the consumer end when the lease is known to be over, even if the consumer does not call End.
-func (n *Neighbour) EndWith(l *lease.Lease) {
-	p := n.process
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trying == n {
-		p.on = l
-	}
-}
-
-// End ends the turn if this consumer has it.
-func (n *Neighbour) End() {
-	p := n.process
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trying == n {
-		p.trying, p.on = nil, nil
 	}
 }

@@ -15,14 +15,22 @@ import (
 // last second, or 16, so that a slow process does not keep messages from others. After a full batch more messages might be there, so the
 // next claim follows immediately. A short batch does not prove that the queue is empty, because rows locked by others are skipped. It is
 // followed by a pause of firstPause, or a quarter of it if the claim was worth its statement.
+//
+// A claim that begins with a message which has lost a lease asks for no other one, as far as the last rescan knows. After a claim that brought
+// such a message, no claim follows before a lease has ended, or before the readers have waited for as long as a lease lasts. Otherwise a
+// program that dies by itself some seconds after each start would hold the same messages each time, and they would be dead-lettered: see
+// prove/scatter.
 type Pace struct {
 	cfg  Config
 	feed Feed
 	size batch.Size // of claims
 
 	samples   []sample
-	meanBytes int // of a body, by the last claim
-	lastClaim int // messages of the last claim
+	meanBytes int           // of a body, by the last claim
+	lastClaim int           // messages of the last claim; 0: there was none
+	lapsed    bool          // the last claim brought readers a message that has lost a lease
+	heldSince int64         // taken at that time
+	hungry    time.Duration // since then readers wait
 
 	taken    atomic.Int64
 	wakeAt   atomic.Int64  // value of taken at which progress gets a value; 0: never
@@ -108,6 +116,10 @@ func (p *Pace) room(waiting int) int {
 	}
 	buffered := waiting + p.feed.Coming() // in this order: see consume.Feed
 	buffered += p.feed.Buffered()
+	if p.waits(buffered) {
+		p.wakeAt.Store(p.heldSince + 1)
+		return 0
+	}
 	most := min(p.cfg.Prefetch, max(minClaim, p.takenLately(base.Now())))
 	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows))
 	if p.meanBytes == 0 { // sizes are unknown, except for the maximum
@@ -127,9 +139,20 @@ func (p *Pace) room(waiting int) int {
 	return room
 }
 
+// waits reports that a message which has lost a lease is to end before the next claim.
+func (p *Pace) waits(buffered int) bool {
+	now := base.Now()
+	if buffered > 0 {
+		p.hungry = now
+	}
+	p.lapsed = p.lapsed && p.taken.Load() == p.heldSince && now < p.hungry+p.cfg.LeaseFor
+	return p.lapsed
+}
+
 // brought records the result of a claim or a read.
 func (p *Pace) brought(messages, bytes int) {
 	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
+	p.lapsed, p.heldSince, p.hungry = false, p.taken.Load(), base.Now()
 }
 
 // after returns the pause after a claim or read that returned got messages. full means as many as it asked for.

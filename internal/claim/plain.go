@@ -13,13 +13,12 @@ import (
 // PlainTable has the statements of a Plain: see table.Plain.
 type PlainTable interface {
 	Claim(within time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error
-	Mark(within time.Duration, m sqlbatch.MarkParams, into *table.ClaimedRows) error
 	Contents(within time.Duration, into *table.Claimed) (found bool, err error)
-	Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error)
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
 	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
-	Rescan(ctx context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error)
+	Rescan(ctx context.Context, from sqlbatch.Heads, concurrently bool) (r table.Rescan, took time.Duration, err error)
+	Rescue(within time.Duration, r sqlbatch.RescueParams) (places []table.Lost, err error)
 }
 
 // Plain claims the messages of a plain queue. Run keeps the buffer of a consumer filled, in its own goroutine.
@@ -29,13 +28,24 @@ type PlainTable interface {
 // due time of the next message is read (no lock, no write) instead of claiming (wait.go). pace.go decides how many messages a claim asks
 // for. Large claims of one process run one after another (gate.go).
 //
-// After a failed claim the next one is smaller. Messages that might kill their process, and messages that cannot be read, are marked before
-// they are read (careful.go).
+// # Failures
+//
+//	the process dies in the statement of a claim    the claim is undone and nothing is counted. The claim reads no
+//	                                                body above inlineMost bytes.
+//	the process dies later                          each of its leases expires, and is counted by a rescue
+//	a claim fails, whatever its class               the next claim is for half as many messages (batch.Size). After a
+//	                                                claim of one message the next claim leases a message without
+//	                                                reading it.
+//	the contents of a leased message                its row is looked up. If the row is found twice and its contents
+//	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
+//	                                                locked, or the database cancels the read, the message is released,
+//	                                                with a delay. If the database does not answer the query, the consumer
+//	                                                waits for it.
+//	Stop                                            messages that were not read yet are released
 type Plain struct {
 	*intake
 	gate    *Gate
 	rescans *rescans
-	trials  *trials
 	unread  bool // the next claim is for one message, without its contents
 	hasty   bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
 }
@@ -43,8 +53,7 @@ type Plain struct {
 // NewPlain returns the claims of the consumer with this ID.
 func NewPlain(pace *Pace, t PlainTable, consumer [16]byte) *Plain {
 	in := &intake{cfg: &pace.cfg, pace: pace, table: t, consumer: consumer, loop: pace.cfg.loop(), buffer: newBuffer()}
-	rescans := newRescans(in)
-	return &Plain{intake: in, gate: in.cfg.Neighbour.of.gate, rescans: rescans, trials: &trials{intake: in, rescans: rescans, turn: in.cfg.Neighbour}}
+	return &Plain{intake: in, gate: in.cfg.Neighbour.of.gate, rescans: newRescans(in)}
 }
 
 // Source returns the buffer of leases.
@@ -61,15 +70,7 @@ func (p *Plain) Run() {
 // next makes the next claim, for up to n messages, after the statements that are due before it. It reports that the consumer has stopped.
 func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	asked, got := 0, 0
-	p.trials.review()
 	failure := p.rescans.makeDue()
-	if failure == nil {
-		if s, ok := p.trials.next(); ok {
-			if failure = p.trials.try(s); failure == nil {
-				return false
-			}
-		}
-	}
 	if failure == nil {
 		p.cfg.Subscription.Answer()
 		asked, got, failure = p.claim(n)
@@ -159,9 +160,13 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
 		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
 	}
-	if p.unread {
+	switch {
+	case p.unread:
 		c.Rows, c.Inline = 1, -1
+	case p.rescans.lapsed:
+		c.Rows = 1
 	}
+	p.rescans.lapsed = false
 	return c
 }
 

@@ -31,9 +31,8 @@ type row struct {
 	size     int
 	fence    int64
 	leased   bool
-	suspect  bool
-	crashes  int
-	alone    sqlbatch.Alone
+	lost     bool // its lease has expired
+	lapses   int
 	expired  bool
 }
 
@@ -87,12 +86,11 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	waiter := q.key.Wait()
 	t.Cleanup(waiter.Close)
 	db := &sql.DB{}
-	t.Cleanup(claim.SimulateProcess(db))
-	n := claim.Join(notify.Key{DB: db}, stop)
+	n := claim.Join(notify.Key{DB: db})
 	t.Cleanup(n.Leave)
 	cfg := claim.Config{
 		Limits: claim.Limits{
-			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 3, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
+			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
 			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
@@ -201,7 +199,7 @@ func (q *queue) claimed(r *row, into *table.ClaimedRows, bare bool) {
 	r.leased = true
 	r.fence += 10
 	c := table.Claimed{Item: sqlbatch.Item{ID: [16]byte{r.id}, Fence: r.fence}, Expired: r.expired, Size: r.size, LeftOut: bare || r.size > into.Inline}
-	c.Priority, c.Due, c.Attempts = r.priority, r.due.Milliseconds(), 1
+	c.Priority, c.Due, c.Attempts, c.Lapses = r.priority, r.due.Milliseconds(), 1+r.lapses, r.lapses
 	into.Rows = append(into.Rows, c)
 	into.Bytes += r.size
 }
@@ -214,7 +212,7 @@ func (q *queue) Claim(_ time.Duration, c sqlbatch.ClaimParams, into *table.Claim
 	defer q.mu.Unlock()
 	for i := range q.rows {
 		r := &q.rows[i]
-		if r.leased || r.suspect || r.due > base.Now() || len(into.Rows) == c.Rows {
+		if r.leased || r.due > base.Now() || len(into.Rows) == c.Rows {
 			continue
 		}
 		if r.id == q.bad && c.Inline >= 0 {
@@ -225,19 +223,23 @@ func (q *queue) Claim(_ time.Duration, c sqlbatch.ClaimParams, into *table.Claim
 	return q.after("claim")
 }
 
-func (q *queue) Mark(_ time.Duration, m sqlbatch.MarkParams, into *table.ClaimedRows) error {
-	if err := q.call("mark", "%d alone=%d again=%t", m.Item.ID[0], m.Alone, m.Again); err != nil {
-		return err
+func (q *queue) Rescue(_ time.Duration, p sqlbatch.RescueParams) (places []table.Lost, err error) {
+	if err := q.call("rescue", "%d", p.From.ID[0]); err != nil {
+		return nil, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range q.rows {
-		if r := &q.rows[i]; r.id == m.Item.ID[0] && r.fence == m.Item.Fence {
-			q.claimed(r, into, true)
-			r.alone = m.Alone
+		if r := &q.rows[i]; r.lost && r.priority == p.Priority {
+			r.leased, r.lost = false, false
+			r.fence++
+			if r.lapses++; r.lapses > 1 && r.lapses < p.MaxCrashes {
+				r.due += time.Minute
+			}
+			places = append(places, table.Lost{Priority: r.priority, From: sqlbatch.Head{Due: r.due.Milliseconds(), ID: [16]byte{r.id}}})
 		}
 	}
-	return q.after("mark")
+	return places, nil
 }
 
 func (q *queue) Contents(_ time.Duration, into *table.Claimed) (found bool, err error) {
@@ -246,18 +248,6 @@ func (q *queue) Contents(_ time.Duration, into *table.Claimed) (found bool, err 
 		err = errAway
 	}
 	return err == nil, err
-}
-
-func (q *queue) Fence(_ time.Duration, id [16]byte) (fence int64, known bool, err error) {
-	err = q.call("fence", "%d", id[0])
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, r := range q.rows {
-		if r.id == id[0] {
-			return r.fence, true, err
-		}
-	}
-	return 0, false, err
 }
 
 func (q *queue) Look(_ time.Duration, ids [][16]byte) (table.Seen, error) {
@@ -287,7 +277,7 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(_ context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error) {
+func (q *queue) Rescan(_ context.Context, _ sqlbatch.Heads, concurrently bool) (r table.Rescan, took time.Duration, err error) {
 	began, op := time.Now(), "rescan"
 	if concurrently {
 		op = "concurrent"
@@ -297,8 +287,9 @@ func (q *queue) Rescan(_ context.Context, concurrently bool) (r table.Rescan, to
 	defer q.mu.Unlock()
 	r.Known, r.Consumers, r.Due = err == nil, 1, time.Hour
 	for _, m := range q.rows {
-		if m.suspect && !m.leased {
-			r.Suspects = append(r.Suspects, table.Suspect{Item: sqlbatch.Item{ID: [16]byte{m.id}, Fence: m.fence}, Priority: m.priority, Crashes: m.crashes, Alone: m.alone})
+		r.Lapsed = r.Lapsed || !m.leased && m.lapses > 0
+		if m.lost && len(r.Lost) == 0 {
+			r.Lost = []table.Lost{{Priority: m.priority, From: sqlbatch.Head{ID: [16]byte{m.id}}}}
 		}
 	}
 	return r, time.Since(began), err
@@ -312,6 +303,7 @@ func (q *queue) Sent() int64   { return int64(len(q.given)) }
 func (q *queue) settle(leases ...*lease.Lease) {
 	for _, l := range leases {
 		q.settled = append(q.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
+		q.pace.Take()
 	}
 	lease.Finish(leases, make([]error, len(leases)))
 }
@@ -401,91 +393,82 @@ func TestOnlyTheMessageThatCannotBeReadFailsAnAttempt(t *testing.T) {
 	})
 }
 
-func TestASuspectIsMarkedBeforeItIsRead(t *testing.T) {
+func TestExpiredLeasesAreRescuedBeforeTheNextClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, nil)
 		q.send(10, 1, 2)
-		q.rows[0].suspect = true
-		q.run(10 * time.Millisecond)
-		require.Equal(t, "rescan, mark 1 alone=1 again=false, track 1, 0 wait, contents 1, delivered 1, claim 15", q.first(6))
-		q.read()
-		require.Equal(t, []byte{1, 2}, q.given)
-		require.True(t, q.tracked[0].Suspect)
-	})
-}
-
-func TestTheLastTrialBeginsWhenNothingElseIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, nil)
-		q.send(10, 1)
-		q.rows[0].suspect, q.rows[0].crashes = true, 2
-		q.others.Store(1)
-		time.AfterFunc(time.Second, func() { q.others.Store(0) })
-		time.AfterFunc(900*time.Millisecond, func() { require.Len(t, q.made("mark"), 1) })
-		q.run(2 * time.Second)
-		require.Equal(t, []string{"mark 1 alone=0 again=false", "mark 1 alone=2 again=true"}, q.made("mark"))
-		require.Empty(t, q.made("claim"), "until the trial has ended")
-		q.read()
-		require.Equal(t, []byte{1}, q.given)
-	})
-}
-
-func TestBeforeALastTrialTheBufferIsReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, nil)
-		q.send(10, 1, 2, 3)
-		time.AfterFunc(10*time.Millisecond, func() {
-			require.Equal(t, 3, q.plain.Source().Waiting())
-			q.mu.Lock()
-			q.rows = append(q.rows, row{id: 9, due: base.Now(), suspect: true, crashes: 2})
-			q.mu.Unlock()
+		q.rows[0].leased, q.rows[0].lost = true, true
+		time.AfterFunc(5500*time.Millisecond, func() {
+			q.read()
+			q.pace.Take()
 		})
-		recalled := 0
-		q.others.Store(1)
-		go func() {
-			select {
-			case <-q.plain.Source().Recalled():
-				require.True(t, q.plain.Source().Recall(nil), "leases on the channel as well")
-				recalled++
-				q.others.Store(0)
-			case <-q.ended:
-			}
-		}()
-		q.run(3 * time.Second)
-		require.Equal(t, 1, recalled)
-		require.Equal(t, []string{"1 release", "2 release", "3 release"}, q.outcome())
+		time.AfterFunc(7*time.Second, func() {
+			q.read()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.rows[0].lost, q.rows[1].lost = true, true
+		})
+		q.run(10 * time.Second)
+		require.Equal(t, "rescan, rescue 1, claim 1, track 1, 0 wait, delivered 1", q.first(5), "and the claim is for one message")
 		q.read()
-		require.Equal(t, []byte{9}, q.given)
-		require.False(t, q.plain.Source().Recall(nil), "leases of later claims stay")
+		require.Equal(t, []byte{1, 2, 2}, q.given, "1 is due later, after its second expired lease")
+		require.Len(t, q.made("rescue"), 2)
 	})
 }
 
-func TestALeaseOfAMessageWithTooManyCrashesIsDeadLetteredUnread(t *testing.T) {
+func TestAFailedRescueDoesNotStopClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, nil)
-		q.send(10, 1)
-		q.rows[0].suspect, q.rows[0].crashes, q.rows[0].alone = true, 3, sqlbatch.OnlyMessage
-		q.run(10 * time.Millisecond)
-		require.Empty(t, q.made("contents"))
-		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
-		require.Contains(t, q.settled[0].text, "3 of them while the consumer handled no other suspect")
-	})
-}
-
-func TestAMarkOfUnknownOutcomeIsRepeatedByTheFenceThatIsThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, nil)
-		q.send(10, 1)
-		q.rows[0].suspect = true
-		q.lost = func(op string) error {
-			if op == "mark" {
-				q.lost = nil
+		q.send(10, 1, 2)
+		q.rows[0].leased, q.rows[0].lost = true, true
+		q.fail = func(op string) error {
+			if op == "rescue" {
 				return errAway
 			}
 			return nil
 		}
-		q.run(time.Second)
-		require.Equal(t, []string{"mark 1 alone=1 again=false", "fence 1", "mark 1 alone=1 again=true", "contents 1"}, q.made("mark", "fence", "contents"))
+		q.run(10 * time.Second)
+		q.read()
+		require.Equal(t, []byte{2}, q.given)
+		require.Greater(t, len(q.made("rescue")), 3, "each rescan is followed by a rescue")
+	})
+}
+
+func TestAMessageThatHasLostALeaseEndsBeforeTheNextClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(*queue){
+			"a lease has ended":      func(q *queue) { q.pace.Take() },
+			"for as long as a lease": func(*queue) { time.Sleep(31 * time.Second) },
+		} {
+			q := newQueue(t, nil)
+			q.send(10, 1, 2, 3)
+			q.rows[0].lapses = 1
+			go func() {
+				time.Sleep(10 * time.Second)
+				q.read()
+				time.Sleep(10 * time.Second)
+				require.Equal(t, []byte{1}, q.given, name)
+				end(q)
+				time.Sleep(time.Second)
+				q.read()
+			}()
+			q.run(time.Minute)
+			require.Equal(t, []byte{1, 2, 3}, q.given, name)
+		}
+	})
+}
+
+func TestAMessageWithMaxCrashesIsDeadLetteredUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.send(10<<20, 1, 2)
+		q.rows[0].lapses, q.rows[1].lapses = 8, 7
+		q.run(10 * time.Millisecond)
+		require.Equal(t, []string{"1 dead-letter"}, q.outcome())
+		require.Contains(t, q.settled[0].text, "8 attempts; the last 8 leases expired")
+		q.read()
+		require.Equal(t, []byte{2}, q.given)
+		require.Equal(t, []string{"contents 2"}, q.made("contents"))
 	})
 }
 

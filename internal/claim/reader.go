@@ -42,6 +42,7 @@ type Did struct {
 	Failed    bool // the next statement is to ask for fewer
 	Contents  int  // messages returned with contents
 	Bytes     int  // of their bodies
+	Lapsed    bool // one of them has lost a lease
 	Took      time.Duration
 }
 
@@ -116,6 +117,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	})
 	if result != nil {
 		did.Walked, did.Contents, did.Bytes = a.Walked, a.Contents, a.Bytes
+		did.Lapsed = a.Lapsed && t.Kind == order.Fetch // after its mark
 	}
 	if unread != nil || blocked && (waited || !isRead) {
 		return did, nil

@@ -3,12 +3,13 @@ package claim
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/table"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The rescans of a consumer: see head.go. Rescans are made while there is room for messages. The first one precedes the first claim, which
@@ -17,14 +18,18 @@ import (
 // Claims wait for a rescan, on their own session, as long as rescans are fast. After a slow rescan the next one runs in its own goroutine
 // and on another session, while claims go on. It ends by itself or on Stop, and Finish joins it.
 //
+// A rescan also finds where expired leases begin. A rescue, which precedes the next claim, makes these messages ready. There is another
+// rescan after it, because a rescue is bounded.
+//
 // After a failure the next claim shows whether the database answers. When it does after an outage, a rescan is due immediately, because
 // leases have expired meanwhile.
 
 // rescans makes the rescans of a consumer, and keeps their results.
 type rescans struct {
 	*intake
-	head     head            // of the claims
-	suspects []table.Suspect // found by the last one: at most one per priority, the highest first
+	head   head         // of the claims
+	lost   []table.Lost // where expired leases begin, as the last one has found
+	lapsed bool         // the next claim might begin with a message that has lost a lease
 
 	found   chan rescan // result of a concurrent one, of capacity 1
 	running base.Group  // those that claims do not wait for
@@ -51,8 +56,8 @@ type rescan struct {
 // mostPatience is the maximum timeout of a rescan: each timeout doubles the time of the next one.
 const mostPatience = time.Hour
 
-// makeDue makes a rescan if one is due, and processes the result of a finished one. It returns the failure of a rescan that claims wait
-// for.
+// makeDue makes a rescan if one is due, processes the result of a finished one, and makes the rescue that follows. It returns the failure
+// of a statement that claims wait for.
 func (v *rescans) makeDue() *batch.Failure {
 	select {
 	case r := <-v.found:
@@ -61,15 +66,44 @@ func (v *rescans) makeDue() *batch.Failure {
 	}
 	switch due := v.isDue(); {
 	case v.failed && v.known || !due:
-		return nil
 	case v.concurrent:
 		v.begin()
-		return nil
+	default:
+		failure := v.loop.Try(v.cfg.Stop, func(context.Context) error {
+			r, _ := v.now()
+			return r.err
+		})
+		if failure != nil {
+			return failure
+		}
 	}
-	return v.loop.Try(v.cfg.Stop, func(context.Context) error {
-		r, _ := v.now()
-		return r.err
-	})
+	return v.rescue()
+}
+
+// rescue makes the messages ready whose leases had expired. After a failure the next rescan finds them again.
+func (v *rescans) rescue() *batch.Failure {
+	lost := v.lost
+	v.lost = nil
+	for _, l := range lost {
+		var places []table.Lost
+		failure := v.run(func() (err error) {
+			places, err = v.table.Rescue(v.cfg.claimTime(), sqlbatch.RescueParams{Priority: l.Priority, From: l.From, MaxCrashes: v.cfg.MaxCrashes})
+			return err
+		})
+		if failure != nil {
+			return failure
+		}
+		low := notify.NoPlace
+		for _, p := range places {
+			if at := &low[p.Priority-sqlbatch.PriorityLow]; p.From.Compare(*at) < 0 {
+				*at = p.From
+			}
+		}
+		v.head.lower(low)
+		v.lapsed = v.lapsed || len(places) > 0
+		v.head.hurried = v.head.hurried || len(places) > 0
+	}
+	return nil
 }
 
 // isDue reports that a rescan is due. It records where this process has released messages, and whether messages might be anywhere.
@@ -83,7 +117,7 @@ func (v *rescans) isDue() bool {
 // now makes a rescan on the session of claims, and waits for it. below is the result of end.
 func (v *rescans) now() (r rescan, below bool) {
 	v.head.begin(base.Now())
-	r = v.look(v.patience, false)
+	r = v.look(v.patience, v.head.now, false)
 	if r.Known {
 		v.cfg.Subscription.Looked(r.Due)
 	}
@@ -93,15 +127,15 @@ func (v *rescans) now() (r rescan, below bool) {
 // begin starts a rescan that claims do not wait for.
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
-	patience := v.patience
-	v.running.Go(func() { v.found <- v.look(patience, true) })
+	patience, from := v.patience, v.head.now
+	v.running.Go(func() { v.found <- v.look(patience, from, true) })
 }
 
 // look makes a rescan with a timeout of patience.
-func (v *rescans) look(patience time.Duration, concurrently bool) (r rescan) {
+func (v *rescans) look(patience time.Duration, from sqlbatch.Heads, concurrently bool) (r rescan) {
 	ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 	defer cancel()
-	r.Rescan, r.took, r.err = v.table.Rescan(ctx, concurrently)
+	r.Rescan, r.took, r.err = v.table.Rescan(ctx, from, concurrently)
 	r.late = r.err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	r.began = base.Now() - r.took
 	return r
@@ -114,8 +148,7 @@ func (v *rescans) end(r rescan) (below bool) {
 	}
 	v.failed = r.err != nil
 	if r.Known {
-		slices.SortFunc(r.Suspects, func(a, b table.Suspect) int { return int(b.Priority) - int(a.Priority) })
-		v.suspects = r.Suspects
+		v.lost, v.lapsed = r.Lost, r.Lapsed
 	}
 	switch {
 	case r.err == nil:
@@ -130,12 +163,9 @@ func (v *rescans) end(r rescan) (below bool) {
 	return v.head.end(r)
 }
 
-// ended processes the result of a rescan that claims did not wait for. It reports that there is something to claim, or that it failed: a
-// claim shows whether the database answers.
-func (v *rescans) ended(r rescan) bool { return v.end(r) || r.err != nil }
-
-// atOnce makes the next rescan precede the next claim.
-func (v *rescans) atOnce() { v.concurrent, v.head.hurried, v.head.rest = false, true, 0 }
+// ended processes the result of a rescan that claims did not wait for. It reports that there is something to claim or to rescue, or that it
+// failed: a claim shows whether the database answers.
+func (v *rescans) ended(r rescan) bool { return v.end(r) || r.err != nil || len(v.lost) > 0 }
 
 // claimFailed records a failed claim, and how long it took.
 func (v *rescans) claimFailed(took time.Duration) {

@@ -49,7 +49,7 @@ func NewSlots(pace *Pace, m *Membership) *Slots {
 	seq := order.New(order.Config{
 		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
 		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes, Process: cfg.Neighbour, Quiet: cfg.quiet,
+		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
 	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,
@@ -112,8 +112,8 @@ func (s *Slots) next(n int) (b Batch, any bool) {
 		case rows[i].Unread != nil:
 			l.Take(lease.Nack)
 			s.cfg.blame(l, &rows[i], rows[i].Unread)
-		case d.Crashed && d.Crashes() > 0:
-			s.cfg.deadLetter(l, &rows[i], sqlbatch.CauseKilled, crashed(&rows[i], d.Crashes()))
+		case d.Crashed:
+			s.cfg.deadLetter(l, &rows[i], sqlbatch.CauseKilled, killed(&rows[i]))
 		}
 	}
 	b, aside := split(Batch{leases, rows})

@@ -32,12 +32,11 @@ type Source interface {
 
 // buffer is the Source of a plain queue. Batches wait there until a goroutine has decoded the batches before them.
 type buffer struct {
-	ready, recalled chan struct{} // of capacity 1
+	ready chan struct{} // of capacity 1
 
 	mu      sync.Mutex // guards what follows
 	batches []batchOf
 	waiting int
-	all     bool            // everything is recalled
 	used    []table.Claimed // rows of the batch that the caller of Next is using
 	free    []table.Claimed // rows of no batch
 }
@@ -49,7 +48,7 @@ type batchOf struct {
 }
 
 func newBuffer() *buffer {
-	return &buffer{ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1)}
+	return &buffer{ready: make(chan struct{}, 1)}
 }
 
 // put adds leases. whole may be reused for other rows after them; it is nil if it may not be reused.
@@ -111,34 +110,8 @@ func (b *buffer) Waiting() int {
 }
 
 func (b *buffer) Ready() <-chan struct{}    { return b.ready }
-func (b *buffer) Recalled() <-chan struct{} { return b.recalled }
-
-func (b *buffer) Recall(*lease.Lease) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all
-}
-
-// recall recalls everything that no reader has taken, until keep is called, and returns the leases in the buffer.
-func (b *buffer) recall() []*lease.Lease {
-	b.mu.Lock()
-	b.all = true
-	rest := b.rest()
-	b.mu.Unlock()
-	base.Signal(b.recalled) // after rest: Next returns none of these leases
-	return rest
-}
-
-// keep ends a recall.
-func (b *buffer) keep() {
-	b.mu.Lock()
-	b.all = false
-	b.mu.Unlock()
-	select {
-	case <-b.recalled:
-	default:
-	}
-}
+func (b *buffer) Recalled() <-chan struct{} { return nil }
+func (b *buffer) Recall(*lease.Lease) bool  { return false }
 
 func (b *buffer) Rest() []*lease.Lease {
 	b.mu.Lock()

@@ -30,7 +30,7 @@ func (p *Plain) waitForRoom() int {
 	return 0
 }
 
-// pause waits for d, a signal of this process, a notification, the end of a suspect, a rescan that found something, or Stop. It reports
+// pause waits for d, a signal of this process, a notification, the end of all leases, a rescan that found something, or Stop. It reports
 // that one of the middle four occurred.
 func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 	end := time.Now().Add(d)
@@ -52,7 +52,7 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 		case <-p.cfg.Cleared:
 			return true
 		case r := <-p.rescans.found:
-			if p.rescans.ended(r) || p.trials.canBegin() {
+			if p.rescans.ended(r) {
 				return true
 			}
 		case <-timer.C:
@@ -76,11 +76,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	for first := true; p.cfg.Stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		began := p.subscribe(wait)
-		p.trials.review()
 		due, any, below, err := p.look()
-		if err == nil && p.trials.canBegin() {
-			return
-		}
 		ready := err == nil && any && due <= 0
 		switch {
 		case err != nil && !first:
@@ -110,7 +106,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 // doze is a pause that also ends with a notification, and when a rescan is useful.
 func (p *Plain) doze(wait time.Duration) (woken bool) {
 	s := p.cfg.Subscription
-	wait = min(wait, s.MutedFor(), p.rescans.head.wait(base.Now()), p.trials.wait())
+	wait = min(wait, s.MutedFor(), p.rescans.head.wait(base.Now()))
 	if rest := min(wait, s.BackoffFor()); rest > 0 {
 		if p.pause(rest, nil) {
 			return true
@@ -130,13 +126,16 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 }
 
 // look returns when there might be something to claim. It makes a rescan if one is due and claims may wait for it; otherwise it reads from
-// the head. below reports that a rescan found a message that no claim would have found.
+// the head. below reports that a rescan found a message that no claim would have found, or expired leases.
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 	if v := p.rescans; v.isDue() {
 		if !v.concurrent {
 			r, below := v.now()
 			if r.err == nil {
 				p.pace.looks.Add(1)
+			}
+			if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
+				return 0, true, true, nil
 			}
 			return r.Due, r.Any, below, r.err
 		}

@@ -81,7 +81,7 @@ func New(cfg Config) (*Consumer, error) {
 		c.membership = claim.NewMembership(cfg.Consumer.ID, base.Now)
 	}
 	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
-	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key, c.load.stop)}
+	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner, c.ending.owner = o, o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
 	o.acks = &openAcks{tasks: t, abandoned: c.ending.abandoned, leases: map[*lease.Lease]bool{}}
@@ -152,7 +152,6 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	o.extender.Close()
 	c.cfg.Isolated.Close()
 	c.cfg.Health.End()
-	o.neighbour.End()
 	for _, p := range c.parts.all() {
 		p.Close()
 	}

@@ -18,7 +18,7 @@ import (
 // TestNoLeaseIsHandledBehindTheEnd ends leases while a worker takes them, and checks as
 // supervise does: a consumer that was found idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
-	o := &owner{load: newLoad(false), pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{}, t.Context())}
+	o := &owner{load: newLoad(false), pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{})}
 	defer o.neighbour.Leave()
 	o.load.halt()
 	c := &Consumer{load: o.load, owner: o}

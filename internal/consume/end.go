@@ -155,9 +155,6 @@ func (e *ending) awaited() int {
 func (e *ending) revoke() {
 	for _, l := range e.owner.extender.Held() {
 		if release := l.Revoke(); release != nil {
-			if release.Suspect { // its trial lasts until the release is stored
-				e.owner.neighbour.EndWith(release)
-			}
 			e.back = append(e.back, release)
 		}
 	}

@@ -18,7 +18,7 @@ type load struct {
 	// to be settled.
 	handlers atomic.Int64
 	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
-	cleared  chan struct{} // of capacity 1: a suspect has ended, or the last lease with whenIdle: a claim might find something
+	cleared  chan struct{} // of capacity 1: the last lease has ended, with whenIdle: a claim might find something
 }
 
 func newLoad(whenIdle bool) *load {

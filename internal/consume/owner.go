@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
@@ -176,9 +175,6 @@ func (o *owner) Changed(leases ...*lease.Lease) {
 func (o *owner) leaseEnded(l *lease.Lease) {
 	if l.State() != lease.Settled {
 		o.pace.Take()
-	}
-	if l.Suspect {
-		base.Signal(o.load.cleared)
 	}
 	o.load.ended(&o.load.leases)
 }

@@ -89,7 +89,6 @@ type Lease struct {
 	Message  *order.Message
 	Delivery int64 // of an ordered queue: the fence that the reader sees; Item has the stored one
 	Priority int8
-	Suspect  bool       // its message is a suspected poison message
 	Extend   *Extension // of the goroutine that extends leases; nil before the first extension
 
 	// Written by the caller that begins a settle, before the state is Settling or the settle is handed over.
@@ -213,7 +212,7 @@ func (l *Lease) Revoke() *Lease {
 	l.wake()
 	r := &Lease{
 		Home: l.Home, Item: l.Item, Due: l.Due, Priority: l.Priority, Attempt: l.Attempt, Lapses: l.Lapses,
-		Message: l.Message, Delivery: l.Delivery, Suspect: l.Suspect, Settlement: Settlement{Op: Release},
+		Message: l.Message, Delivery: l.Delivery, Settlement: Settlement{Op: Release},
 	}
 	r.Period.Begin(l.Period.Deadline(), l.Period.Until())
 	r.state.Store(uint32(Settling))

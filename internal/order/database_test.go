@@ -15,7 +15,7 @@ const (
 	simSlots   = 2
 	simKeys    = 3
 	simRows    = 14
-	simCrashes = 2
+	simCrashes = 3
 )
 
 type simRow struct {
@@ -27,14 +27,13 @@ type simRow struct {
 	cancelled         bool
 	locked            bool // by a transaction that acks it
 	by                int  // the consumer that has marked it; 0: none
-	lapses, crashes   int
-	alone             bool
+	lapses            int
 	due               time.Duration
 	poison            bool
 	before            []*simRow // rows that were sent before it
 	delivered         int64     // fence of the last delivery
 	deliveries        int
-	guilt             int // number of processes that ended while they held it alone
+	guilt             int // how often in a row its holder ended, or a handler kept it for too long
 }
 
 func (r *simRow) alive() bool    { return r.visible && !r.dead && !r.gone }
@@ -66,14 +65,14 @@ const (
 	lockedIsAbsent     fault = "a look takes a locked row for absent"
 	cutRefillWhole     fault = "a refill that was cut reports that it reached its end"
 	heldRowsUnreported fault = "a read does not report that a key is held"
-	aloneIsNotStored   fault = "every mark stores that it was made alone"
+	ownMarksCount      fault = "a mark counts an expired lease of its own consumer"
 )
 
 // Random walks find the faults in the first list soon, those in the second one after up to some ten thousand walks.
 var (
 	faults = []fault{
 		forgetOld, noDeadline, uncountedRedrive, nackKeepsFence, deadKeepsFence, markKeepsFence, lockedIsAbsent,
-		heldRowsUnreported, aloneIsNotStored,
+		heldRowsUnreported, ownMarksCount,
 	}
 	rareFaults = []fault{cleanReturn, settleWithoutFence, markWithoutFence, cutRefillWhole}
 )
@@ -81,7 +80,7 @@ var (
 func (s *sim) row(r *simRow, consumer int, contents bool) Row {
 	row := Row{
 		ID: r.id(), Seq: r.seq, Slot: r.slot(), Key: r.keyed(), Keyed: true, Fence: r.fence,
-		Lapses: r.lapses, Crashes: r.crashes, Wait: max(0, r.due-s.now),
+		Lapses: r.lapses, Wait: max(0, r.due-s.now),
 	}
 	switch r.by {
 	case 0:
@@ -90,14 +89,10 @@ func (s *sim) row(r *simRow, consumer int, contents bool) Row {
 	default:
 		row.Holder = Others
 		row.Lapses++
-		if r.alone {
-			row.Crashes++
-		}
 	}
 	row.Held = s.holds && s.fault != heldRowsUnreported && s.isHeld(r.keyed())
-	if contents && (row.Lapses < suspectAfter || row.Holder == Mine) {
+	if contents {
 		row.Contents, row.Bytes = r, 1
-		s.inspect(r, consumer)
 	}
 	return row
 }
@@ -175,32 +170,27 @@ func (s *sim) apply(st *simTask) {
 		switch {
 		case t.Kind == Mark && r.alive() && !r.locked && (matches || s.fault == markWithoutFence):
 			pending := r.by != 0 && r.by != st.consumer
-			if t.Alone == sqlbatch.NotAlone && r.lapses+bit(pending) >= suspectAfter {
-				break
-			}
-			r.lapses += bit(pending)
-			r.crashes += bit(pending && r.alone)
-			r.by, r.alone = st.consumer, t.Alone > 0 || s.fault == aloneIsNotStored
+			r.lapses += bit(pending || s.fault == ownMarksCount && r.by != 0)
+			r.by = st.consumer
 			if s.fault != markKeepsFence {
 				r.fence = max(r.fence+1, item.slotFence)
 			}
-			if t.Alone > 0 && !s.alive[st.consumer] {
-				r.guilt++ // the membership ended during the trial
+			if !s.alive[st.consumer] {
+				r.guilt++ // the membership ended before
 			}
-			s.say("c%d marks m%d, alone %d: fence %d", st.c.n, r.n, t.Alone, r.fence)
-			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Written: true})
+			s.say("c%d marks m%d: fence %d", st.c.n, r.n, r.fence)
+			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Written: true})
 			continue
 		case (t.Kind == Lapse || t.Kind == Release) && matches && !r.locked:
 			if r.fence = GivenFence(r.fence, item.delivered); t.Kind == Lapse {
 				r.lapses++
-				r.crashes += bit(r.alone && r.by == st.consumer)
-				r.guilt += bit(r.alone && r.by == st.consumer)
+				r.guilt++
 			}
 			if t.Kind == Lapse || r.by == st.consumer {
-				r.by, r.alone = 0, false
+				r.by = 0
 			}
 			s.say("c%d gives m%d back (%d): fence %d", st.c.n, r.n, t.Kind, r.fence)
-			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Written: true})
+			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Written: true})
 			continue
 		}
 		if !r.alive() || r.locked && s.fault == lockedIsAbsent {
@@ -328,12 +318,12 @@ func (s *sim) applySettle(op *simOp) {
 			r.fence = fence
 		}
 	case "nack":
-		r.by, r.alone, r.lapses, r.crashes, r.due = 0, false, 0, 0, s.now+op.wait
+		r.by, r.lapses, r.guilt, r.due = 0, 0, 0, s.now+op.wait
 		if s.fault != nackKeepsFence {
 			r.fence = fence
 		}
 	default:
-		r.by, r.alone, r.fence = 0, false, fence
+		r.by, r.fence = 0, fence
 	}
 	s.say("%s of m%d applies: fence %d", op.how, r.n, r.fence)
 }

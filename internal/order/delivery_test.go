@@ -6,8 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // At MaxExtend the lease has ended in the process. The row is released with an expired lease before the next delivery.
@@ -27,10 +25,11 @@ func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
 	o.now += time.Second
 	o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
 	o.settled(d, Settle{Outcome: Acked}) // too late: no effect
+	o.known(o.plan(Mark), Row{ID: d.ID, Seq: 1, Fence: 12, Lapses: 1, Written: true})
 	again := row(1)
-	again.Fence = 11
+	again.Fence, again.Holder, again.Lapses = 12, Mine, 1
 	o.known(o.plan(Fetch), again)
-	require.Equal(t, int64(11), o.one().Fence)
+	require.Equal(t, int64(12), o.one().Fence)
 }
 
 func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
@@ -63,7 +62,8 @@ func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
 		}
 		o.known(o.plan(Look), seen)
 		o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
-		o.known(o.plan(Fetch), row(1))
+		o.known(o.plan(Mark), Row{ID: d.ID, Seq: 1, Fence: 12, Lapses: 1, Written: true})
+		o.known(o.plan(Fetch), marked(row(1)))
 		require.Equal(t, []int64{1}, o.next())
 	}
 }
@@ -102,7 +102,6 @@ func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
 	o.answer(o.plan(Read), 3, rows...)
 	require.Equal(t, []int64{3}, o.next())
 	mark := o.plan(Mark)
-	require.Equal(t, sqlbatch.NotAlone, mark.Alone)
 	require.Equal(t, int64(10), mark.Messages[0].SlotFence())
 	o.known(mark, Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
 	require.Empty(t, o.next())
@@ -129,10 +128,10 @@ func TestAMessageThatIsOvertakenWhileItIsMarkedReturnsItsPlace(t *testing.T) {
 	}
 }
 
-// A suspect is a message of key k with two expired leases.
-func suspect(seq int64, key string, crashes int) Row {
+// lapsed is a message of key k that has lost so many leases.
+func lapsed(seq int64, key string, lapses int) Row {
 	r := row(seq)
-	r.Key, r.Lapses, r.Crashes, r.Contents = key, suspectAfter, crashes, nil
+	r.Key, r.Lapses = key, lapses
 	return r
 }
 
@@ -141,97 +140,53 @@ func marked(r Row) Row {
 	return r
 }
 
-func TestOneSuspectIsHandledAtATime(t *testing.T) {
+func TestMessagesThatHaveLostALeaseAreMarkedOneByOne(t *testing.T) {
 	o := newOne(t, 0)
-	a, b := suspect(1, "a", 0), suspect(2, "b", 1)
+	a, b := lapsed(1, "x", 1), lapsed(2, "y", 1)
 	o.answer(o.plan(Read), 3, a, b, row(3))
+	require.Equal(t, []int64{3}, o.next(), "no other message waits for them")
 	mark := o.plan(Mark)
-	require.Equal(t, sqlbatch.OnlySuspect, mark.Alone)
 	require.Len(t, mark.Messages, 1)
-	o.known(mark, Row{ID: a.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
+	o.known(mark, Row{ID: a.ID, Seq: 1, Fence: 10, Lapses: 1, Written: true})
+	require.Empty(t, o.next(), "its contents are read again after the commit")
 	o.known(o.plan(Fetch), marked(a))
-	d := o.one()
-	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "the other suspect waits")
-	o.settled(d, Settle{Outcome: Acked})
+	require.Equal(t, []int64{1}, o.next())
 	require.Equal(t, b.ID, o.plan(Mark).Messages[0].ID)
 }
 
-func TestTheLastTrialIsMadeAlone(t *testing.T) {
-	o := newOne(t, 0)
-	other, last := row(1), suspect(2, "b", 2)
-	o.answer(o.plan(Read), 2, other)
-	d := o.one()
-	o.answer(o.plan(Read), 3, last, func() Row { r := row(3); r.Key = "c"; return r }())
-	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "another message is out")
-	require.Empty(t, o.next(), "no message is delivered until the trial has ended")
-	o.settled(d, Settle{Outcome: Acked})
-	o.known(o.plan(Mark), Row{ID: last.ID, Seq: 2, Fence: 10, Lapses: 2, Crashes: 2, Written: true})
-	o.known(o.plan(Fetch), marked(last))
-	trial := o.one()
-	require.Equal(t, last.ID, trial.ID)
-	o.settled(trial, Settle{Outcome: Given, Wait: time.Minute})
-	require.Equal(t, []int64{3}, o.next())
-}
-
-// A row of a refill begins a trial alone. Another key of that refill, for which it returned no row, stays spilled.
-func TestAKeyStaysSpilledThoughATrialBeginsDuringItsRefill(t *testing.T) {
-	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
-	ofB := func(seq int64) Row {
-		r := row(seq)
-		r.Key = "b"
-		return r
-	}
-	o.answer(o.plan(Read), 6, row(1), row(2), row(3), ofB(4), ofB(5), ofB(6))
-	require.Len(t, o.mem.spilled, 2)
-	for range 2 {
-		list := o.Deliver(10, o.now)
-		require.Len(t, list, 2)
-		for _, d := range list {
-			o.settled(d, Settle{Outcome: Acked})
+// TestAKeyWaitsAfterTheSecondExpiredLease: the delay is drawn once by each owner of the slot, and ends.
+func TestAKeyWaitsAfterTheSecondExpiredLease(t *testing.T) {
+	delays := map[time.Duration]bool{}
+	for n := range 40 {
+		o := newOne(t, 0)
+		o.Take([]Slot{{Number: 0, Fence: int64(20 + n)}}, o.now)
+		a := lapsed(1, "x", 2)
+		o.answer(o.plan(Read), 2, a, row(2))
+		require.Equal(t, []int64{2}, o.next(), "another key")
+		began, mark := o.now, (*Task)(nil)
+		for mark == nil {
+			o.now += time.Second
+			require.Less(t, o.now-began, time.Minute+2*time.Second)
+			for task := o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now); task != nil; task = o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now) {
+				switch task.Kind {
+				case Mark:
+					mark = task
+				case Look: // another program might have ended it
+					o.known(task, a)
+				default:
+					o.answer(task, 2, a)
+				}
+			}
 		}
+		delays[(o.now-began)/(15*time.Second)] = true
 	}
-	last, r := suspect(3, "a", 2), o.plan(Refill)
-	require.Len(t, r.Keys, 2)
-	require.False(t, o.Answer(r, &Answer{Walked: true, Drawn: 6, Upto: 3, Rows: []Row{last}}, o.now))
-	o.known(o.plan(Mark), Row{ID: last.ID, Seq: 3, Fence: 10, Lapses: 2, Crashes: 2, Written: true})
-	o.known(o.plan(Fetch), marked(last))
-	trial := o.one()
-	o.answer(o.plan(Read), 7, ofB(7))
-	o.settled(trial, Settle{Outcome: Acked})
-	require.Empty(t, o.next(), "number 7 does not overtake number 6")
-	o.answer(o.plan(Refill), 7, ofB(6), ofB(7))
-	require.Equal(t, []int64{6}, o.next())
+	require.GreaterOrEqual(t, len(delays), 4, "they are spread over a minute")
 }
 
-func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {
+func TestAMessageThatHasEndedTooManyProcessesIsDeadLettered(t *testing.T) {
 	o := newOne(t, 0)
-	o.answer(o.plan(Read), 1, suspect(1, "a", 3))
-	d := o.one()
-	require.True(t, d.Crashed)
-	require.Nil(t, d.Contents)
-}
-
-// process admits nothing until it is free.
-type process struct{ free, begun bool }
-
-func (p *process) Begin() bool {
-	p.begun = p.free
-	return p.free
-}
-func (p *process) End() { p.begun = false }
-
-func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
-	p := &process{}
-	o := newOne(t, 0, func(c *Config) { c.Process = p })
-	s := suspect(1, "a", 0)
-	o.answer(o.plan(Read), 1, s)
-	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now))
-	require.LessOrEqual(t, o.Due(Budget{Room: 10}, o.now), o.now+firstPause)
-	p.free = true
-	o.known(o.plan(Mark), Row{ID: s.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
-	require.True(t, p.begun)
-	o.lose(o.now)
-	require.False(t, p.begun)
+	o.answer(o.plan(Read), 1, lapsed(1, "a", 3))
+	require.True(t, o.one().Crashed, "at once, and without a mark")
 }
 
 func TestASlotThatIsReturnedReleasesItsMarks(t *testing.T) {

@@ -132,7 +132,8 @@ func (y *memory) due(room bool, now time.Duration) time.Duration {
 	return None
 }
 
-// rests reports whether all messages wait for a time, or for their key to open.
+// rests reports whether all messages wait for a time, or for their key to open. A delay that is not stored does not count: another owner would
+// begin it again.
 func (y *memory) rests(now time.Duration) bool {
 	for _, n := range y.counts[queued:over] {
 		if n > 0 {
@@ -140,7 +141,7 @@ func (y *memory) rests(now time.Duration) bool {
 		}
 	}
 	for _, t := range y.timers {
-		if t.m.state == waiting && t.m.wakeAt == t.at && t.m.dueAt <= now { // its row is locked
+		if t.m.state == waiting && t.m.wakeAt == t.at && (t.m.dueAt <= now || t.m.after > now) { // its row is locked, or it has lost leases
 			return false
 		}
 	}

@@ -1,6 +1,12 @@
 package order
 
-import "time"
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
 
 // state is the state of a message: see the package comment.
 type state uint8
@@ -36,26 +42,23 @@ type Message struct {
 	gate     int   // the last event before it was read: see walk.done
 	contents any
 	bytes    int
-	mustMark bool // another consumer might have delivered it, or it is a suspect
+	mustMark bool // another consumer might have delivered it, or its last lease has expired
 	mine     bool // this consumer has marked it, or might have
-	suspect  bool
 	counted  bool // among the keys at work of its slot
 	given    bool // delivered since it was last released
 	returned bool // its handler has returned, after an ack in a transaction
 	attempts int  // including the next delivery
 	lapses   int
-	crashes  int
-	delivery int64 // fence of the last delivery; 0: none
-	redriven int64 // the queue's counter of redrives before that delivery
+	drawn    int           // the lapses for which after was drawn
+	after    time.Duration // not due before: see scatter
+	delivery int64         // fence of the last delivery; 0: none
+	redriven int64         // the queue's counter of redrives before that delivery
 	dueAt    time.Duration
 	diesAt   time.Duration // end of the TTL; 0: none
 	until    time.Duration // inTx: end of the lease
 	wakeAt   time.Duration // of its timer; 0: it does not wait
 	pauses   uint8         // in a row
 }
-
-// Crashes returns how many processes ended while they handled the message alone.
-func (m *Message) Crashes() int { return m.crashes }
 
 // Attempts returns how many deliveries the message has had, including the next one.
 func (m *Message) Attempts() int { return m.attempts }
@@ -81,15 +84,32 @@ func (m *Message) busy() bool {
 	return m.state >= out && m.state < over || m.state == toMark && m.task != nil
 }
 
-// adopt sets the fields of a message from its row.
-func (m *Message) adopt(row *Row, now time.Duration) {
-	m.Fence, m.attempts, m.lapses, m.crashes = row.Fence, row.Attempts, row.Lapses, row.Crashes
+// adopt sets the fields of a message from its row. A message whose last lease has expired is marked before its delivery, so that another
+// crash counts.
+func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
+	m.Fence, m.attempts, m.lapses = row.Fence, row.Attempts, row.Lapses
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence
-	m.suspect = row.Lapses >= suspectAfter
 	raised := m.mine || m.delivery > 0 && row.Fence > m.delivery
-	m.mustMark = !raised && (m.Seq <= m.key.slot.Old || row.Holder == Others) || m.suspect && !m.mine
+	m.mustMark = !raised && (m.Seq <= m.key.slot.Old || row.Holder == Others) || m.lapses > 0 && !m.mine
 	m.dueAt, m.diesAt = now+row.Wait, 0
 	if row.Lives != 0 {
 		m.diesAt = max(1, now+row.Lives)
 	}
+	q.scatter(m, now)
+}
+
+// scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new owner draws another one, by
+// the random part of the slot's fence.
+func (q *queues) scatter(m *Message, now time.Duration) {
+	if m.lapses != m.drawn {
+		m.drawn, m.after = m.lapses, now
+		if most := sqlbatch.Scatter(m.lapses); most > 0 && !q.crashed(m) {
+			h := fnv.New64a()
+			h.Write(m.ID[:])
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(m.key.slot.Fence)))
+			h.Write([]byte{byte(m.lapses)})
+			m.after += time.Duration(h.Sum64() % uint64(most))
+		}
+	}
+	m.dueAt = max(m.dueAt, m.after)
 }

@@ -4,7 +4,7 @@
 //
 // # Messages
 //
-//	idle ─▶ waiting             it is not due, its row is read again later, or another suspect is on trial
+//	idle ─▶ waiting             it is not due, or its row is read again later
 //	     ─▶ toLook ─▶ idle      it still waits: another program might have ended it
 //	     ─▶ queued              MaxKeys of its slot is reached
 //	     ─▶ toMark ─▶ idle      another consumer might have delivered it
@@ -19,15 +19,15 @@
 // running (Message.task).
 //
 // Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is running, or it is
-// out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, no catch-up
-// precedes it, and no other message is on trial alone. One function, advance (advance.go), decides this after each event.
+// out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no
+// catch-up precedes it. One function, advance (advance.go), decides this after each event.
 //
 // # Parts
 //
 // Sequencer (sequencer.go) has the calls of the owner, and is composed of
 //   - memory: messages by state, their timers and counts, and which keys have changed;
 //   - queues: the queue of each key, the next states of its messages (advance.go), and tasks of messages (work.go). It has slots
-//     (key.go: MaxKeys), held keys (held.go) and the trials of suspects (trial.go);
+//     (key.go: MaxKeys) and held keys (held.go);
 //   - reads: which numbers are read next. It has walks (walk.go) and a Watermark.
 //
 // The Rebalancer decides which slots to own, and makes the Sequencer take, return and drop them.
@@ -53,19 +53,18 @@
 // A key keeps few unread messages. Of the others it stores only the lowest number: it is spilled from there on. A refill
 // reads spilled keys again, when no message before that number is in memory.
 //
-// # Suspects
+// # Expired leases
 //
-// A message whose leases expired twice is a suspect. A consumer, and through Config.Process a process, handles one
-// suspect at a time: its trial. The trial begins with a mark that is committed before the contents are read, and ends
-// when the row is known to be gone, nacked or released. Other suspects try again later. The last trial before MaxCrashes is
-// made while no other message is held (a trial alone).
+// A message whose last lease has expired is marked, and the mark committed, before its contents are read: if the process dies, the next
+// owner counts it. From the second expired lease in a row on, the key waits for a random time (scatter in message.go). With Config.MaxCrashes
+// of them the message is dead-lettered.
 //
 // # Invariants
 //
 // I3: no other consumer has delivered numbers above Old. I4: between two deliveries a commit raised the stored fence above the first
 // delivery's. I5: if a row is known, all earlier committed rows of its key are known. I6: safe ≤ cursor. I7: a held key opens only after
 // a catch-up that began after its redrive. I8: each committed message is in memory, above the cursor, at or above the spilled number of its
-// key, not committed at the last sample, or in a pending catch-up. I9: crashes dead-letter only messages that were alone. The caller
+// key, not committed at the last sample, or in a pending catch-up. The caller
 // ensures I1 (one owner per slot) and I2 (the local end of the membership comes first and is checked after each answer).
 //
 // # SQL Server
@@ -99,7 +98,6 @@ const (
 	mostPauses    = 6           // doublings of firstPause
 	peekEvery     = time.Second // between reads of a waiting message: another program might end it
 	mostPeeks     = 3           // doublings of peekEvery
-	suspectAfter  = 2           // expired leases
 )
 
 // KeyBytes is the maximum memory of a blocked key with Config.Unread = 4, without contents and without the bytes of its
@@ -108,27 +106,16 @@ const KeyBytes = 2 << 10
 
 // Config configures a Sequencer.
 type Config struct {
-	Unread        int     // messages that a key keeps in addition to the first
-	MostUnread    int     // the same while there are few keys; 0: Unread
-	Blocked       int     // keys without a deliverable message at which reading stops
-	Bytes         int     // of the contents in memory that are not deliverable yet (PrefetchBytes)
-	Rows          int     // of one read
-	Behind        int     // rows up to the cursor of one read; with OneWriter only catch-ups have such rows
-	OneWriter     bool    // messages commit in the order of their numbers: the cursor is the watermark
-	SampleIsFirst bool    // Drawn and Senders are from before the snapshot of the rows: they are valid for this read
-	Holds         bool    // a dead message holds its key (DeadKeyHolds)
-	MaxCrashes    int     // deaths of the process in trials that dead-letter a message; 0: no bound
-	Process       Process // nil: this is the only consumer of its process
-	// Quiet reports whether a last trial may begin when no message has been held for that long: no handler runs, or the wait for
-	// running handlers was long enough. nil: always.
-	Quiet func(unheld time.Duration) bool
-}
-
-// Process admits one suspect at a time for all consumers of a process. A refused trial is requested again at the next
-// Plan.
-type Process interface {
-	Begin() bool
-	End()
+	Unread        int  // messages that a key keeps in addition to the first
+	MostUnread    int  // the same while there are few keys; 0: Unread
+	Blocked       int  // keys without a deliverable message at which reading stops
+	Bytes         int  // of the contents in memory that are not deliverable yet (PrefetchBytes)
+	Rows          int  // of one read
+	Behind        int  // rows up to the cursor of one read; with OneWriter only catch-ups have such rows
+	OneWriter     bool // messages commit in the order of their numbers: the cursor is the watermark
+	SampleIsFirst bool // Drawn and Senders are from before the snapshot of the rows: they are valid for this read
+	Holds         bool // a dead message holds its key (DeadKeyHolds)
+	MaxCrashes    int  // expired leases in a row that dead-letter a message; 0: no bound
 }
 
 // Slot is a slot that was taken, with the fence of its term. Messages with numbers up to Old are marked before delivery. At most Keys of
@@ -174,8 +161,7 @@ type Row struct {
 	Holder   Holder
 	Attempts int  // deliveries, including the next one
 	Lapses   int  // expired leases, including that of the holder if it is another consumer
-	Crashes  int  // deaths in trials, counted in the same way
-	Written  bool // the write of the task changed this row: only ID, Seq, Fence, Lapses and Crashes are set
+	Written  bool // the write of the task changed this row: only ID, Seq, Fence and Lapses are set
 	Lock     Lock
 	Contents any // nil: not read
 	Bytes    int // of the contents
@@ -211,7 +197,7 @@ const (
 	Look
 	// Fetch returns the rows of Messages with their contents.
 	Fetch
-	// Mark takes Messages over; with Task.Alone set, the one suspect. Locked rows are skipped.
+	// Mark takes Messages over. Locked rows are skipped.
 	Mark
 	// Lapse releases Messages and counts an expired lease. Locked rows are skipped.
 	Lapse
@@ -241,7 +227,6 @@ type Task struct {
 	Upto, Old    int64
 	Rows, Behind int
 	Messages     []*Message
-	Alone        sqlbatch.Alone // of a Mark: other than NotAlone for a suspect, which is the only message
 	Keys         []string
 	KeySlots     []int
 	Slow         bool // a part of a slow read: no message waits for it
@@ -255,7 +240,7 @@ type Task struct {
 }
 
 // Delivery is a message to deliver. Fence is the fence of the delivery, Message.Fence the stored one. If Expired or Crashed
-// is set, the message is dead-lettered instead: its TTL has ended, or it has ended MaxCrashes processes. The contents of a
+// is set, the message is dead-lettered instead: its TTL has ended, or MaxCrashes of its leases have expired in a row. The contents of a
 // crashed message are not read. If the contents could not be read, they are those that Sequencer.Unreadable was called
 // with.
 type Delivery struct {

@@ -87,32 +87,6 @@ func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
 	require.Equal(t, toLook, m.state, "another program might have ended it")
 }
 
-func TestATrialAloneBeginsWhenNothingElseIsHeld(t *testing.T) {
-	y, list := parts(0, 3)
-	suspect, other, busy := list[0], list[1], list[2]
-	suspect.suspect, suspect.crashes, other.suspect = true, 1, true
-	p := &process{free: true}
-	tr := trials{mem: y, most: 2, process: p}
-	admit := func(m *Message) bool { return tr.admit(m, busy.key.busy, 0) }
-	require.False(t, admit(suspect), "marks of other messages are released first")
-	require.True(t, tr.stopped(other))
-	y.list(busy, out)
-	require.False(t, admit(suspect))
-	y.set(busy, idle)
-	require.True(t, admit(suspect))
-	require.True(t, p.begun)
-	require.False(t, admit(other), "another message is on trial")
-	suspect.mine = true
-	tr.standBack(suspect)
-	require.Equal(t, toUndo, suspect.state)
-	require.True(t, p.begun, "its mark must be released first")
-	tr.end(suspect)
-	require.False(t, p.begun)
-	require.True(t, admit(other))
-	suspect.crashes = 2
-	require.True(t, admit(suspect), "it is dead-lettered")
-}
-
 func TestAKeyThatIsNotHeldAnyMoreOpensAfterThePendingCatchUps(t *testing.T) {
 	y, list := parts(0, 1)
 	k := list[0].key

@@ -8,19 +8,10 @@ import (
 
 // queues has the queues of all keys, and decides the next states of their messages.
 type queues struct {
-	mem     *memory
-	slots   map[int]*slot
-	held    held
-	trials  trials
-	stopped bool // all keys wait for the end of a trial
-}
-
-// busy returns how many messages are delivered or being written.
-func (q *queues) busy() (n int) {
-	for _, sl := range q.slots {
-		n += sl.busy()
-	}
-	return n
+	mem   *memory
+	slots map[int]*slot
+	held  held
+	most  int // Config.MaxCrashes
 }
 
 // insertAll inserts the rows of a read or a refill, by number.
@@ -80,7 +71,7 @@ func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 		q.recall(known)
 	}
 	m := &Message{ID: row.ID, Seq: row.Seq, Slot: row.Slot, key: k, gate: q.mem.events}
-	if m.adopt(row, now); row.Lock != Locked { // else a fetch will find it unlocked or absent
+	if q.adopt(m, row, now); row.Lock != Locked { // else a fetch will find it unlocked or absent
 		q.mem.setContents(m, row.Contents, row.Bytes)
 	}
 	if i == 0 && len(k.all) > 0 {

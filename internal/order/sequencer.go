@@ -19,8 +19,8 @@ func New(cfg Config) *Sequencer {
 	s.reads = reads{mem: &s.mem}
 	s.queues = queues{
 		mem: &s.mem, slots: map[int]*slot{},
-		held:   held{mem: &s.mem, on: cfg.Holds, redriven: -1, keys: map[*keyQueue]bool{}},
-		trials: trials{mem: &s.mem, most: cfg.MaxCrashes, process: cfg.Process, quiet: cfg.Quiet},
+		held: held{mem: &s.mem, on: cfg.Holds, redriven: -1, keys: map[*keyQueue]bool{}},
+		most: cfg.MaxCrashes,
 	}
 	return s
 }
@@ -147,7 +147,6 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	}
 	if a != nil && (isRead || t.Kind == Look || t.Kind == Fetch) { // the kinds that check whether the queue is paused
 		s.mem.paused = !a.Walked
-		s.queues.trials.hold()
 	}
 	if isRead && s.reads.bounds() {
 		t.walk.stretch(t, a, s.reads.water.drawn, now)
@@ -218,7 +217,7 @@ func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 		m.delivery, m.given, m.redriven = DeliveryFence(m.Fence, m.key.slot.Fence), true, s.queues.held.redriven
 		list = append(list, Delivery{
 			Message: m, Fence: m.delivery, Contents: m.contents,
-			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.queues.trials.crashed(m),
+			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.queues.crashed(m),
 		})
 		s.mem.setContents(m, nil, 0)
 	})

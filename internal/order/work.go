@@ -8,7 +8,7 @@ import (
 // plan returns the next task of messages in memory, or nil.
 func (q *queues) plan(b Budget, now time.Duration) *Task {
 	given := func(m *Message) bool { return m.given }
-	suspect := func(m *Message) bool { return m.suspect }
+	lapsed, fresh := func(m *Message) bool { return m.lapses > 0 }, func(m *Message) bool { return m.lapses == 0 }
 	for _, o := range []struct {
 		kind Kind
 		of   state
@@ -17,9 +17,9 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 	}{
 		{Lapse, toUndo, b.Items, given},
 		{Release, toUndo, b.Items, nil},
-		{Mark, toMark, min(b.Room, 1), suspect}, // the trial
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
-		{Mark, toMark, min(b.Room, b.Items), nil}, // after Fetch: marked messages are fetched first, while there is room
+		{Mark, toMark, min(b.Room, 1), lapsed},      // one at a time: it might end the process
+		{Mark, toMark, min(b.Room, b.Items), fresh}, // after Fetch: marked messages are fetched first, while there is room
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {
@@ -29,9 +29,6 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		t := &Task{Kind: o.kind}
 		q.mem.take(o.of, o.n, o.only, func(m *Message) { t.add(m) })
 		if len(t.Messages) > 0 {
-			if t.Kind == Mark && t.Messages[0].suspect {
-				t.Alone = q.trials.mark()
-			}
 			return t
 		}
 	}
@@ -88,15 +85,16 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 	case was == inTx:
 		q.mem.list(m, toUndo)
 	case row.Written && was == toMark:
-		m.Fence, m.mustMark, m.crashes, m.pauses = row.Fence, false, row.Crashes, 0
+		m.Fence, m.mustMark, m.pauses = row.Fence, false, 0
 		q.mem.set(m, idle)
 	case row.Written:
 		if m.given { // it was a Lapse
 			m.attempts++
 		}
 		q.released(m, row.Fence)
-		m.suspect, m.lapses, m.crashes = row.Lapses >= suspectAfter, row.Lapses, row.Crashes
-		m.mustMark = m.mustMark || m.suspect
+		m.lapses = row.Lapses
+		m.mustMark = m.mustMark || m.lapses > 0
+		q.scatter(m, now)
 	case row.Lock == Locked && was == toMark:
 		q.skipped(m, now)
 	case row.Lock == Locked, was == toUndo && row.Fence == m.Fence:
@@ -107,7 +105,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		if m.given {
 			q.released(m, row.Fence)
 		}
-		m.adopt(row, now)
+		q.adopt(m, row, now)
 		q.mem.setContents(m, row.Contents, row.Bytes)
 		if row.Held {
 			q.held.add(m.key, q.held.redriven)
@@ -145,7 +143,7 @@ func (q *queues) retry(m *Message, now time.Duration) {
 
 // released notes that a delivery or a mark ended with a greater stored fence. The row and contents will be read again.
 func (q *queues) released(m *Message, fence int64) {
-	m.Fence, m.mine, m.given, m.suspect = fence, false, false, false
+	m.Fence, m.mine, m.given = fence, false, false
 	m.mustMark = m.delivery == 0 && m.Seq <= m.key.slot.Old
 	m.pauses = 0
 	q.leave(m, idle)
@@ -160,10 +158,9 @@ func (q *queues) end(m *Message) {
 	m.key.remove(m)
 }
 
-// leave removes a message from the messages at work, with its contents and its trial.
+// leave removes a message from the messages at work, with its contents.
 func (q *queues) leave(m *Message, to state) {
 	q.mem.setContents(m, nil, 0)
 	q.mem.set(m, to)
-	q.trials.end(m)
 	m.key.slot.leave(m)
 }

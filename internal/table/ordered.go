@@ -99,7 +99,7 @@ func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.MarkItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, SlotFence: m.SlotFence()}
 		}
-		st = o.SQL.MarkOrdered(consumer, items, t.Alone)
+		st = o.SQL.MarkOrdered(consumer, items)
 	} else {
 		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
 		for i, m := range t.Messages {
@@ -111,7 +111,7 @@ func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []
 	err = o.do(st, func(rows *sql.Rows) error {
 		var id []byte
 		row := order.Row{Written: true}
-		err := rows.Scan(&id, &row.Fence, &row.Lapses, &row.Crashes)
+		err := rows.Scan(&id, &row.Fence, &row.Lapses)
 		copy(row.ID[:], id)
 		changed[row.ID] = row
 		return err
@@ -165,14 +165,15 @@ func (o *Ordered) Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error {
 // Answer collects the rows of a read, a look-up or a fetch. It must not be used before the statement has succeeded.
 type Answer struct {
 	order.Answer
-	Contents int // rows with contents
-	Bytes    int // of bodies
-	Last     Row // the last row, without its contents
+	Contents int  // rows with contents
+	Bytes    int  // of bodies
+	Lapsed   bool // a row with contents has lost a lease
+	Last     Row  // the last row, without its contents
 	arena    Arena
 
 	columns                                            []any
 	id, key, kind, headers, body, orderKey             sql.RawBytes
-	priority, fence, attempts, lapses, crashes         int64
+	priority, fence, attempts, lapses                  int64
 	expired, enqueued, due                             int64
 	size, slot, seq, wait, holder, held, given, locked int64
 	expires, lives                                     sql.NullInt64
@@ -183,7 +184,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	if a.columns == nil {
 		a.columns = []any{
 			&a.id, &a.priority, &a.fence, &a.attempts, &a.lapses, &a.expired, &a.enqueued, &a.due, &a.expires, &a.key, &a.kind, &a.headers, &a.body,
-			&a.size, &a.slot, &a.seq, &a.orderKey, &a.wait, &a.lives, &a.holder, &a.held, &a.crashes, &a.given, &a.locked,
+			&a.size, &a.slot, &a.seq, &a.orderKey, &a.wait, &a.lives, &a.holder, &a.held, &a.given, &a.locked,
 		}
 	}
 	if err := rows.Scan(a.columns...); err != nil {
@@ -202,7 +203,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	}
 	row := order.Row{
 		Seq: a.seq, Slot: int(a.slot), Fence: a.fence, Wait: time.Duration(a.wait) * time.Millisecond, Lives: time.Duration(a.lives.Int64) * time.Millisecond,
-		Held: a.held != 0, Holder: order.Holder(a.holder), Attempts: int(a.attempts), Lapses: int(a.lapses), Crashes: int(a.crashes), Lock: order.Lock(a.locked),
+		Held: a.held != 0, Holder: order.Holder(a.holder), Attempts: int(a.attempts), Lapses: int(a.lapses), Lock: order.Lock(a.locked),
 	}
 	if a.expired != 0 {
 		row.Lives = -1
@@ -223,6 +224,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 		in.Key, in.Type, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.kind), a.arena.Keep(a.headers), a.arena.Keep(a.body)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
 		a.Contents++
+		a.Lapsed = a.Lapsed || row.Lapses > 0
 		a.Bytes += len(in.Body)
 	}
 	a.Rows = append(a.Rows, row)

@@ -27,11 +27,6 @@ func (p *Plain) Claim(within time.Duration, c sqlbatch.ClaimParams, into *Claime
 	return err
 }
 
-// Mark leases one message without its contents. There is no row if the message is gone, or leased by another consumer.
-func (p *Plain) Mark(within time.Duration, m sqlbatch.MarkParams, into *ClaimedRows) error {
-	return p.run(within, p.Queue.SQL.Mark(m), into.scan)
-}
-
 // Contents reads the contents of a leased message into its row. found is false if the lease is lost.
 func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err error) {
 	err = p.run(within, p.Queue.SQL.Contents(into.Item), func(rows *sql.Rows) error {
@@ -42,17 +37,6 @@ func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err e
 		return err
 	})
 	return found, err
-}
-
-// Fence returns the fence of a message. known is false if the message is gone.
-func (p *Plain) Fence(within time.Duration, id [16]byte) (fence int64, known bool, err error) {
-	ctx, cancel := context.WithTimeout(p.Context, within)
-	defer cancel()
-	items, _, err := p.Part.Items(ctx, p.Queue.SQL.Look([][16]byte{id}), nil)
-	if err != nil || len(items) == 0 {
-		return 0, false, err
-	}
-	return items[0].Fence, true, nil
 }
 
 // Look looks up which rows exist.
@@ -93,36 +77,33 @@ type Rescan struct {
 	Due       time.Duration             // until there might be something to claim
 	Any       bool                      // there is a message, due now or later
 	Consumers int
-	Suspects  []Suspect // the first unleased message of each priority, if it is a suspect
+	Lapsed    bool   // the first message of a priority has lost a lease
+	Lost      []Lost // the first message of each priority whose lease has expired
 }
 
-// Suspect is a message that might have ended the processes of its consumers.
-type Suspect struct {
-	Item     sqlbatch.Item
+// Lost is where a rescue begins.
+type Lost struct {
 	Priority int8
-	Crashes  int            // including the lease that has expired
-	Alone    sqlbatch.Alone // of that lease
+	From     sqlbatch.Head
 }
 
 // Rescan reads from the beginning; concurrently on its own session, otherwise on that of claims. took excludes the wait for a session.
-func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took time.Duration, err error) {
+func (p *Plain) Rescan(ctx context.Context, from sqlbatch.Heads, concurrently bool) (r Rescan, took time.Duration, err error) {
 	run := p.timed
 	if concurrently {
 		run = p.Notes.RunTimed
 	}
 	r.Due = math.MaxInt64
-	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
+	took, err = run(ctx, p.Queue.SQL.Rescan(from), func(rows *sql.Rows) error {
 		var priority, at int64
-		var due, fence, crashes, alone sql.NullInt64
-		var id, first sql.RawBytes
-		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &id, &fence, &crashes, &alone, &first); err != nil {
+		var due, lapses, lostAt sql.NullInt64
+		var first, lost sql.RawBytes
+		if err := rows.Scan(&priority, &at, &due, &r.Consumers, &first, &lapses, &lostAt, &lost); err != nil {
 			return err
 		}
-		if id != nil {
-			s := Suspect{Priority: int8(priority), Crashes: int(crashes.Int64), Alone: sqlbatch.Alone(alone.Int64)}
-			copy(s.Item.ID[:], id)
-			s.Item.Fence = fence.Int64
-			r.Suspects = append(r.Suspects, s)
+		r.Lapsed = r.Lapsed || lapses.Int64 > 0
+		if lost != nil {
+			r.Lost = append(r.Lost, Lost{int8(priority), sqlbatch.Head{Due: lostAt.Int64, ID: [16]byte(lost)}})
 		}
 		lane := priority - sqlbatch.PriorityLow
 		r.Known, r.Heads[lane].Due, r.Ready[lane] = true, at, due.Valid && due.Int64 <= 0
@@ -134,4 +115,17 @@ func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took t
 	})
 	r.Known = r.Known && err == nil
 	return r, took, err
+}
+
+// Rescue makes messages ready whose leases have expired, and returns their places.
+func (p *Plain) Rescue(within time.Duration, r sqlbatch.RescueParams) (places []Lost, err error) {
+	err = p.run(within, p.Queue.SQL.Rescue(r), func(rows *sql.Rows) error {
+		var id sql.RawBytes
+		var place Lost
+		err := rows.Scan(&id, &place.Priority, &place.From.Due)
+		copy(place.From.ID[:], id)
+		places = append(places, place)
+		return err
+	})
+	return places, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Claims begin where the previous claim ended. Messages that appear before that position are still found soon, whether or not other
@@ -204,7 +205,7 @@ func foundAfterOutage(w *world) {
 	var rescans, others atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case testdb.Runs(op, st.Rescan()):
+		case testdb.Runs(op, st.Rescan(sqlbatch.Heads{})):
 			rescans.Add(1)
 		case rescans.Load() > 0 && (claims(op, st) || looks(op, st)): // the outage begins with a rescan
 			others.Add(1)
@@ -235,7 +236,7 @@ func foundSlowly(w *world) {
 
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !testdb.Runs(op, st.Rescan()) {
+		if !testdb.Runs(op, st.Rescan(sqlbatch.Heads{})) {
 			return faultdb.Fault{}
 		}
 		done := make(chan struct{})

@@ -68,44 +68,41 @@ var outsideBubbles = map[string]testdb.Engine{
 // over20s are the tests that wait for more than 20 s on the real clock of an engine, or of all engines together. In bubbles they run by
 // default, on real clocks in the soak tier. Tests that wait for a lock of the server are not in the list.
 var over20s = map[string]bool{
-	"ACommitThatHangsEndsWithTheContextOfItsLease":               true,
-	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                    true,
-	"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne":        true,
-	"APausedQueueWithManyRetriesIsAskedAboutOnce":                true,
-	"AnIdleConsumerOfAnOrderedQueueLooksAndReadsOnceASecond":     true,
-	"EveryCallThatTakesAContextReturnsWhenItEnds":                true,
-	"G06_AHandlerThatNeverReturnsLosesItsLeaseAndIsReported":     true,
-	"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs":         true,
-	"G06_TheEndIsBoundedThoughTheDatabaseIsLost":                 true,
-	"G07_ADeadMessageSaysHowOftenItWasTried":                     true,
-	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":                true,
-	"G07_ALastTrialWaitsForHandlersThatHaveSettledTheirMessages": true,
-	"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes":         true,
-	"G07_AnAckInATransactionEndsATrialWhenItIsCommitted":         true,
-	"G07_TheQueuesOfAProcessTryOneSuspectAtATime":                true,
-	"G10_ARedriveAtAnyMomentIsNotOvertaken":                      true,
-	"G10_LeasesThatExpireInAnOutageAreFoundSoonAfterIt":          true,
-	"G10_ExpiredLeasesAreFoundAlthoughRescansTakeLong":           true,
-	"G12_ALockedRowOfAnotherTableThanTheMessagesLosesNoLease":    true,
-	"G12_ALookThatHangsLosesNoLease":                             true,
-	"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted":     true,
-	"G12_AMessageThatClaimsHangOnIsFoundByShortClaims":           true,
-	"G12_ARecurringTaskThatHangsLosesNoLease":                    true,
-	"G12_ASettleEndsThoughItsExtensionsTakeLong":                 true,
-	"G12_AStatementOfClaimsThatHangsLosesNoLease":                true,
-	"G12_AnExtendThatHangsLosesNoLease":                          true,
-	"G12_AnExtensionThatHangsLosesNoLease":                       true,
-	"G12_AnExtensionThatTakesLongLosesNoOtherLease":              true,
-	"G12_ExtensionsThatFailLoseNoOtherLease":                     true,
-	"G12_MessagesOvertakeOneWhoseContentsDoNotArrive":            true,
-	"G12_SettlesThatFailAloneDelayNoOther":                       true,
-	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":                  true,
-	"MaxExtendCountsFromWhenAReaderTakesTheMessage":              true,
-	"NoLeaseInTheBufferExpiresDuringALongJob":                    true,
-	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":          true,
-	"StopWhenIdleFindsWhatIsBelowItsClaims":                      true,
-	"TheHistoryHasHowLongMessagesHadBeenDue":                     true,
-	"WhileAQueueIsPausedNoSuspectIsMarked":                       true,
+	"ACommitThatHangsEndsWithTheContextOfItsLease":            true,
+	"AHookThatBlocksEndsNoLeaseAndNoShutdown":                 true,
+	"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne":     true,
+	"APausedQueueWithManyRetriesIsAskedAboutOnce":             true,
+	"AnIdleConsumerOfAnOrderedQueueLooksAndReadsOnceASecond":  true,
+	"EveryCallThatTakesAContextReturnsWhenItEnds":             true,
+	"G06_AHandlerThatNeverReturnsLosesItsLeaseAndIsReported":  true,
+	"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs":      true,
+	"G06_TheEndIsBoundedThoughTheDatabaseIsLost":              true,
+	"G07_ADeadMessageSaysHowOftenItWasTried":                  true,
+	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":             true,
+	"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes":      true,
+	"G10_ARedriveAtAnyMomentIsNotOvertaken":                   true,
+	"G10_LeasesThatExpireInAnOutageAreFoundSoonAfterIt":       true,
+	"G10_ExpiredLeasesAreFoundAlthoughRescansTakeLong":        true,
+	"G12_ALockedRowOfAnotherTableThanTheMessagesLosesNoLease": true,
+	"G12_ALookThatHangsLosesNoLease":                          true,
+	"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted":  true,
+	"G12_AMessageThatClaimsHangOnIsFoundByShortClaims":        true,
+	"G12_ARecurringTaskThatHangsLosesNoLease":                 true,
+	"G12_ASettleEndsThoughItsExtensionsTakeLong":              true,
+	"G12_AStatementOfClaimsThatHangsLosesNoLease":             true,
+	"G12_AnExtendThatHangsLosesNoLease":                       true,
+	"G12_AnExtensionThatHangsLosesNoLease":                    true,
+	"G12_AnExtensionThatTakesLongLosesNoOtherLease":           true,
+	"G12_ExtensionsThatFailLoseNoOtherLease":                  true,
+	"G12_MessagesOvertakeOneWhoseContentsDoNotArrive":         true,
+	"G12_SettlesThatFailAloneDelayNoOther":                    true,
+	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":               true,
+	"MaxExtendCountsFromWhenAReaderTakesTheMessage":           true,
+	"NoLeaseInTheBufferExpiresDuringALongJob":                 true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":       true,
+	"StopWhenIdleFindsWhatIsBelowItsClaims":                   true,
+	"TheHistoryHasHowLongMessagesHadBeenDue":                  true,
+	"WhileAQueueIsPausedNoSuspectIsMarked":                    true,
 }
 
 // counted are tests that count who reads and who does not after what happens in this process. On a real clock a read that was under way
@@ -176,7 +173,7 @@ func claims(op faultdb.Op, q sqlbatch.Queue) bool {
 
 // looks reports whether op is a poll of an idle consumer, which a busy consumer also does once a second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
+	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan(sqlbatch.Heads{}))
 }
 
 // reads reports whether op reads the contents of one message, which its consumer has leased.
@@ -184,8 +181,8 @@ func reads(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Contents(sqlbatch.Item{}))
 }
 
-func marks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.Mark(sqlbatch.MarkParams{}))
+func rescues(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Rescue(sqlbatch.RescueParams{}))
 }
 
 func acks(op faultdb.Op, q sqlbatch.Queue) bool {

@@ -570,7 +570,7 @@ func noSchema(w *world) {
 func newerSchema(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	w.Exec("UPDATE chanq__queues SET version = 2, min_version = 2")
+	w.Exec(fmt.Sprintf("UPDATE chanq__queues SET version = %[1]d, min_version = %[1]d", sqlbatch.Version+1))
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
 	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNewerSchema)

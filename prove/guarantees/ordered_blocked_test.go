@@ -103,16 +103,16 @@ func keysInFront(w *world, keys, behind int) {
 	}
 }
 
-// keysThatFail has more keys wait for a retry than fit as messages into the buffer, and a suspect being handled.
+// keysThatFail has more keys wait for a retry than fit as messages into the buffer, and a message that has lost a lease being handled.
 func keysThatFail(w *world) {
 	for name, cfg := range map[string]chanq.Config{"free": {Spec: chanq.Spec{Slots: 1}}, "bounded": {Spec: chanq.Spec{Slots: 1, MaxKeys: 3}}} {
 		cfg.Kind = chanq.KindOrdered
 		q := w.Queue(name, cfg)
 		const failing, others = 60, 100
-		id := testdb.Send(w, q, keyed("suspect", 1, 2)...)[0]
-		w.Exec("UPDATE chanq_" + name + " SET attempts = 2, lapses = 2 WHERE id = " + w.sqlID(id))
+		id := testdb.Send(w, q, keyed("lapsed", 1, 2)...)[0]
+		w.Exec("UPDATE chanq_" + name + " SET attempts = 1, lapses = 1 WHERE id = " + w.sqlID(id))
 		c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 16})
-		suspect := w.next(c, "suspect/1")
+		lapsed := w.next(c, "lapsed/1")
 		for i := range failing {
 			testdb.Send(w, q, keyed(fmt.Sprint("failing", i), 1, 2)...)
 			l := w.next(c, fmt.Sprint("failing", i, "/1"))
@@ -138,8 +138,8 @@ func keysThatFail(w *world) {
 		}
 		slices.Sort(want)
 		require.Equal(w, want, got)
-		w.ack(suspect)
-		w.ack(w.next(c, "suspect/2"))
+		w.ack(lapsed)
+		w.ack(w.next(c, "lapsed/2"))
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
@@ -151,15 +151,15 @@ func keyRedrivenAtAnyMoment(w *world) {
 	n := 0
 	for more := true; more; n++ {
 		for i := range testdb.Of(2, 4) { // half of the cases in the default tier
-			suspect, applied := (n+i)%2 == 0, (n+i)/2%2 == 0
-			more = w.redrivenAt(fmt.Sprint("work_", n, "_", i), n, suspect, applied)
+			lapsed, applied := (n+i)%2 == 0, (n+i)/2%2 == 0
+			more = w.redrivenAt(fmt.Sprint("work_", n, "_", i), n, lapsed, applied)
 		}
 	}
 	require.Greater(w, n, 3)
 }
 
 // redrivenAt reports whether the consumer runs more than n queries before its next query about the key has returned.
-func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool) {
+func (w *world) redrivenAt(name string, n int, lapsed, applied bool) (more bool) {
 	q := w.Queue(name, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds}, History: chanq.HistoryOff})
 	faults, db := w.Connect()
 	away := testdb.OpenOn[string](w, db, name, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds}, History: chanq.HistoryOff})
@@ -190,8 +190,8 @@ func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool
 	moved, err := testdb.RedriveIDs(w.Soon(), q, id)
 	require.NoError(w, err)
 	require.Len(w, moved, 1)
-	if suspect {
-		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2 WHERE id = " + w.sqlID(id))
+	if lapsed {
+		w.Exec("UPDATE chanq_" + name + " SET lapses = 1, attempts = 1 WHERE id = " + w.sqlID(id))
 	}
 	close(gate)
 	for i := range 3 {

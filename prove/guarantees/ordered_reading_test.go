@@ -32,7 +32,6 @@ var orderedReading = []test{
 	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
 	{"G06_StopReleasesWhatWaitsForItsKey", keyStopped},
-	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
 }
 
 func orderedWait(w *world) {
@@ -290,45 +289,4 @@ func keyStopped(w *world) {
 	consumers, err := testdb.Admin(q).Consumers(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, consumers)
-}
-
-// keySuspects: the first message of each key is a suspect, whose lease has expired twice because
-// processes died.
-func keySuspects(w *world) {
-	q := w.keys(chanq.Config{})
-	ms, _ := manyKeys(4, 2)
-	for i, id := range testdb.Send(w, q, ms...) {
-		if strings.HasSuffix(ms[i].Body, "/1") {
-			w.Exec("UPDATE chanq_work SET attempts = 2, lapses = 2 WHERE id = " + w.sqlID(id))
-		}
-	}
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	var suspect *chanq.Lease[string]
-	suspects, got := 0, 0
-	patience := w.Soon()
-	for got < len(ms) {
-		select {
-		case l, ok := <-c.C():
-			require.True(w, ok)
-			if got++; strings.HasSuffix(l.Body, "/2") {
-				w.ack(l)
-				break
-			}
-			require.Equal(w, 3, l.Attempt)
-			require.Nil(w, suspect, "a second suspect")
-			suspect = l
-			suspects++
-		case <-time.After(300 * time.Millisecond):
-			if suspect != nil { // a second suspect would have been delivered
-				w.ack(suspect)
-				suspect = nil
-			}
-		case <-patience.Done():
-			require.FailNow(w, "nothing is delivered, and no suspect is held")
-		}
-	}
-	if suspect != nil {
-		w.ack(suspect)
-	}
-	require.Equal(w, 4, suspects)
 }

@@ -294,12 +294,12 @@ func keyLockBlamesNone(w *world) {
 	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 
-// keyLostAnswers loses the responses to reads, and to marks of suspects, several times.
+// keyLostAnswers loses the responses to reads, and to marks of messages that have lost a lease, several times.
 func keyLostAnswers(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, MaxCrashes: 2})
 	ms, _ := manyKeys(contentKeys, 3)
 	testdb.Send(w, q, ms...)
-	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")
+	w.Exec("UPDATE chanq_work SET lapses = 1, attempts = 1")
 	st, lost := w.orderedStatements(), faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied()
 	var reads, marks atomic.Int32
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -335,10 +335,5 @@ func looksAtOrdered(op faultdb.Op, q sqlbatch.Queue) bool {
 }
 
 func marksOrdered(op faultdb.Op, q sqlbatch.Queue) bool {
-	for _, alone := range []sqlbatch.Alone{sqlbatch.NotAlone, sqlbatch.OnlySuspect, sqlbatch.OnlyMessage} {
-		if testdb.Runs(op, q.MarkOrdered([16]byte{}, nil, alone)) {
-			return true
-		}
-	}
-	return false
+	return testdb.Runs(op, q.MarkOrdered([16]byte{}, nil))
 }

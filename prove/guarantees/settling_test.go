@@ -222,7 +222,9 @@ func mixedGroup(w *world) {
 			g := newGrouping(w, name, cfg, 8)
 			leases := testdb.Take(w, g.consumer, 8)
 			w.ended(leases...)
-			w.Hold(name, 4, time.Minute) // leases the first 4
+			for _, l := range leases[:4] { // another consumer has leased them since
+				w.Exec("UPDATE chanq_" + name + " SET fence = fence + 1, lease_until = " + w.sqlTime(1) + " WHERE id = " + w.sqlID(l.ID))
+			}
 
 			event := g.group(leases[7], func() {
 				for _, l := range leases[:7] {
@@ -259,6 +261,7 @@ func heldTwice(w *world) {
 			g := newGrouping(w, name, chanq.Config{}, 0)
 			stale := testdb.Take(w, g.consumer, 1)[0]
 			w.ended(stale)
+			w.Exec("UPDATE chanq_" + name + " SET leased_by = NULL, fence = fence + 1") // another consumer has released it since
 			testdb.Send(w, q, testdb.Texts("first")...)
 			var current, first *chanq.Lease[string]
 			take := func() {

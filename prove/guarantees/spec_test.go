@@ -191,8 +191,8 @@ func laterSchema(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 
-	for column, says := range map[string]string{"min_version": "for programs of version 2 or later", "features": "with features (0x2)"} {
-		w.Exec("UPDATE chanq__queues SET " + column + " = 2")
+	for column, says := range map[string]string{"min_version": "for programs of version 4 or later", "features": "with features (0x4)"} {
+		w.Exec("UPDATE chanq__queues SET " + column + " = 4")
 		_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 		require.ErrorIs(w, err, chanq.ErrNewerSchema)
 		require.ErrorContains(w, err, says)

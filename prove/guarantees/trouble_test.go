@@ -293,7 +293,7 @@ func hungLooks(w *world) {
 // hungClaims makes each statement that returns messages hang while leases are held.
 func hungClaims(w *world) {
 	w.Within(10 * time.Minute)
-	for name, meant := range map[string]func(faultdb.Op, sqlbatch.Queue) bool{"claim": claims, "mark": marks, "contents": reads} {
+	for name, meant := range map[string]func(faultdb.Op, sqlbatch.Queue) bool{"claim": claims, "rescue": rescues, "contents": reads} {
 		var lost losses
 		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
 		testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
@@ -315,11 +315,10 @@ func hungClaims(w *world) {
 		require.NoError(w, err)
 		_, err = other.SendTx(w.Soon(), tx, testdb.Texts(strings.Repeat("x", 600<<10))...)
 		require.NoError(w, err)
-		if name == "mark" { // a suspect from the start; otherwise it might be claimed first
-			_, err := tx.Exec("UPDATE chanq_mark SET lapses = 2, attempts = 2 WHERE attempts = 0")
-			require.NoError(w, err)
-		}
 		require.NoError(w, tx.Commit())
+		if name == "rescue" {
+			w.Exec("UPDATE chanq_rescue SET lapses = 0, attempts = 1, leased_by = " + w.sqlID(chanq.ID{1}) + " WHERE attempts = 0")
+		}
 		w.within("it hangs", struck)
 		pass(3 * troubleLease)
 		w.Heal()

@@ -27,7 +27,7 @@ var drivers = []test{
 func wrappedDriver(w *world) {
 	w.Open()
 	faults, _ := w.Connect()
-	db := testdb.OpenDB(w, wrapper{faults})
+	db := sql.OpenDB(wrapper{faults})
 	w.Cleanup(func() { require.NoError(w, db.Close()) })
 	_, err := chanq.Open[string](w.Soon(), db, "plain", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)

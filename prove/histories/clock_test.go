@@ -21,7 +21,7 @@ type clock struct {
 	dialect sqlbatch.Dialect
 	read    string
 	jump    string // moves every time in the live table back by ? milliseconds
-	lapses  string // id, lapses, crashes and alone of every live message, which no public call returns
+	lapses  string // id and lapses of every live message, which no public call returns
 	lock    string // locks the row of an id in a transaction; "" if a row cannot be locked alone
 }
 
@@ -32,14 +32,14 @@ func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
 		return clock{
 			db: db, dialect: d,
 			read:   `SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`,
-			lapses: fmt.Sprintf(`SELECT id, lapses, crashes, alone FROM "%s"`, live),
+			lapses: fmt.Sprintf(`SELECT id, lapses FROM "%s"`, live),
 			jump:   fmt.Sprintf(`UPDATE "%s" SET due_at = due_at - ?1, lease_until = CASE WHEN leased_by IS NULL THEN lease_until ELSE lease_until - ?1 END, expires_at = expires_at - ?1`, live),
 		}, nil
 	case "postgres":
 		return clock{
 			db: db, dialect: d,
 			read:   `SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`,
-			lapses: fmt.Sprintf(`SELECT uuid_send(id), lapses, crashes, alone FROM "public"."%s"`, live),
+			lapses: fmt.Sprintf(`SELECT uuid_send(id), lapses FROM "public"."%s"`, live),
 			jump:   fmt.Sprintf(`UPDATE "public"."%s" SET due_at = due_at - $1::bigint, lease_until = CASE WHEN leased_by IS NULL THEN lease_until ELSE lease_until - $1::bigint END, expires_at = expires_at - $1::bigint`, live),
 			lock:   fmt.Sprintf(`SELECT 1 FROM "public"."%s" WHERE uuid_send(id) = $1 FOR UPDATE`, live),
 		}, nil
@@ -47,7 +47,7 @@ func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
 		return clock{
 			db: db, dialect: d,
 			read:   `SELECT DATEDIFF_BIG(millisecond, '19700101', CONVERT(datetime2(3), SYSUTCDATETIME()))`,
-			lapses: fmt.Sprintf(`SELECT id, lapses, crashes, alone FROM [dbo].[%s]`, live),
+			lapses: fmt.Sprintf(`SELECT id, lapses FROM [dbo].[%s]`, live),
 			jump:   fmt.Sprintf(`UPDATE [dbo].[%s] SET due_at = DATEADD(millisecond, -@p1, due_at), lease_until = CASE WHEN leased_by IS NULL THEN lease_until ELSE DATEADD(millisecond, -@p1, lease_until) END, expires_at = DATEADD(millisecond, -@p1, expires_at)`, live),
 			lock:   fmt.Sprintf(`UPDATE [dbo].[%s] SET priority = priority WHERE id = @p1`, live),
 		}, nil
@@ -72,16 +72,16 @@ func (c clock) advance(t require.TestingT, d time.Duration) {
 	require.NoError(t, err)
 }
 
-// lapsed returns lapses, crashes and alone of each live message.
-func (c clock) lapsed(t require.TestingT) map[chanq.ID][3]int {
+// lapsed returns the lapses of each live message.
+func (c clock) lapsed(t require.TestingT) map[chanq.ID]int {
 	rows, err := c.db.QueryContext(context.Background(), c.lapses)
 	require.NoError(t, err)
 	defer rows.Close()
-	lapsed := map[chanq.ID][3]int{}
+	lapsed := map[chanq.ID]int{}
 	for rows.Next() {
 		var id []byte
-		var n [3]int
-		require.NoError(t, rows.Scan(&id, &n[0], &n[1], &n[2]))
+		var n int
+		require.NoError(t, rows.Scan(&id, &n))
 		lapsed[chanq.ID(id)] = n
 	}
 	require.NoError(t, rows.Err())

@@ -97,7 +97,7 @@ func playPair(t *testing.T, seed uint64) {
 	p.clean = sql.OpenDB(inner)
 	require.NoError(t, chanq.Migrate(testdb.Soon(t), p.clean, "work", cfg))
 	faults := faultdb.New(unowned{inner})
-	p.db = testdb.OpenDB(t, faults)
+	p.db = sql.OpenDB(faults)
 	p.q, p.truth = testdb.OpenOn[string](t, p.db, "work", cfg), testdb.OpenOn[string](t, p.clean, "work", cfg)
 	sendWay, handleWay := draw(p, sendWays...), draw(p, handleWays...)
 	one, two := p.drawFault(), p.drawFault()
@@ -148,8 +148,8 @@ func draw[V any](p *pair, list ...V) V { return list[p.IntN(len(list))] }
 const connectWithin = 15 * time.Second
 
 // recoversWithin is the time after the last fault in which everything is handled: leases of a dead consumer expire, and failed operations
-// are repeated after pauses of at most 5 s.
-const recoversWithin = 30 * time.Second
+// are repeated after pauses of at most 5 s. A message that lost two leases waits for up to a minute, and then two.
+const recoversWithin = 4 * time.Minute
 
 func (p *pair) empties() {
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -453,10 +453,10 @@ var targets = []target{
 		return []sqlbatch.Statement{q.Find(nil, nil), q.Look(nil), q.EnqueueNew(make([]sqlbatch.Row, 1))}
 	})},
 	{name: "claims", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Mark(sqlbatch.MarkParams{}), q.Contents(sqlbatch.Item{})}
+		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Rescue(sqlbatch.RescueParams{}), q.Contents(sqlbatch.Item{})}
 	})},
 	{name: "looks of idle consumers", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(), q.Slots()}
+		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(sqlbatch.Heads{}), q.Slots()}
 	})},
 	{name: "settles", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
 		return []sqlbatch.Statement{q.Ack(nil), q.Nack(nil), q.Release(nil), q.DeadLetter(nil)}

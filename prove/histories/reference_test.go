@@ -21,7 +21,6 @@ type queueModel struct {
 	now        int64 // at the start of the step
 
 	turns       *int // the number of turns so far, including those of rolled back transactions
-	trial       bool // a consumer of the process has a suspect
 	maxAttempts int
 	retain      bool
 	keepsCopies bool // a message that is done again leaves a second row
@@ -35,8 +34,6 @@ type message struct {
 	turn     int // begins with the send, a claim, or the end of a claim; each is unique
 	attempts int
 	lapses   int // leases in a row that expired without a settle
-	crashes  int // how many of these were trials
-	alone    int // as its holder marked it
 	enqueued moment
 	due      moment // its position
 	lease    moment // end of the lease of leasedBy
@@ -50,17 +47,10 @@ type message struct {
 }
 
 // maxCrashes is Config.MaxCrashes of all histories.
-const maxCrashes = 2
+const maxCrashes = 3
 
-// isSuspect reports whether a message might have killed its holders: two of its leases expired in a row. An expired message is not a
-// suspect, since no handler gets it.
-func (q *queueModel) isSuspect(m *message) bool {
-	lapses := m.lapses
-	if m.leasedBy != "" {
-		lapses++
-	}
-	return lapses >= 2 && !q.isExpired(m)
-}
+// isKilled reports whether a message is dead-lettered by the next claim, because of its expired leases.
+func (m *message) isKilled() bool { return m.lapses >= maxCrashes }
 
 func (q *queueModel) isExpired(m *message) bool { return m.expires.ms > 0 && m.expires.ms <= q.now }
 
@@ -163,78 +153,50 @@ func inOrder(a, b *message) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due.ms, b.due.ms), bytes.Compare(a.id[:], b.id[:]))
 }
 
-// claim returns the messages that a new consumer takes, in the order of delivery: a suspect that precedes all others of its priority, then
-// up to n messages that are not suspects, then a suspect behind some of these. A suspect is taken only while no consumer of the process has
-// one. Expired messages are dead-lettered, and so is a suspect whose lease expired in its last trial: no handler gets them, and their
-// claims do not count. During a last trial the consumer takes nothing else. busy reports whether a last trial has to wait until earlier
-// claimed messages are settled.
-func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message, busy bool) {
+// claim returns up to n messages that a new consumer takes, in the order of delivery. If the first message of a priority has lost a lease, the
+// consumer claims one message first, and if that has, no other before it is settled. Messages whose TTL has ended, and those with maxCrashes
+// expired leases, are dead-lettered: no handler gets them, and their claims do not count.
+func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message) {
 	if q.paused {
-		return nil, false
+		return nil
 	}
-	claimed = q.trySuspects(d, by)
-	if len(claimed) == 1 && claimed[0].alone == 2 {
-		return claimed, false
+	chosen := slices.DeleteFunc(q.in(chanqadmin.StateReady), func(m *message) bool { return m.leasedBy != "" })
+	careful, seen := false, map[chanq.Priority]bool{}
+	for _, m := range chosen {
+		careful = careful || !seen[m.priority] && m.lapses > 0
+		seen[m.priority] = true
 	}
-	chosen := slices.DeleteFunc(q.in(chanqadmin.StateReady), q.isSuspect)
-	for _, m := range chosen[:min(n, len(chosen))] {
-		q.take(m, d, by)
-		if q.isExpired(m) {
+	for i, m := range chosen[:min(n, len(chosen))] {
+		m.turn = q.next()
+		m.attempts++
+		m.lease, m.leasedBy = q.after(d), by
+		switch {
+		case q.isExpired(m):
 			m.attempts--
 			q.deadLetter(m, "expired")
 			continue
-		}
-		claimed = append(claimed, *m)
-	}
-	for _, m := range q.trySuspects(d, by) {
-		busy = m.alone == 2 && len(claimed) > 0
-		claimed = append(claimed, m)
-	}
-	return claimed, busy
-}
-
-// trySuspects takes suspects until one of them is delivered, and returns it.
-func (q *queueModel) trySuspects(d time.Duration, by string) []message {
-	for m := q.firstSuspect(); m != nil && !q.trial; m = q.firstSuspect() {
-		was := m.alone
-		q.take(m, d, by)
-		if was == 2 && m.crashes >= maxCrashes {
+		case m.isKilled():
 			m.attempts--
 			q.deadLetter(m, "chanq: …")
 			continue
 		}
-		q.trial, m.alone = true, 1
-		if m.crashes >= maxCrashes-1 {
-			m.alone = 2
+		claimed = append(claimed, *m)
+		if i == 0 && careful && m.lapses > 0 {
+			break
 		}
-		return []message{*m}
 	}
-	return nil
+	return claimed
 }
 
-// firstSuspect returns the suspect of the highest priority that no ready message of its priority precedes.
-func (q *queueModel) firstSuspect() *message {
-	seen := map[chanq.Priority]bool{}
-	for _, m := range q.in(chanqadmin.StateReady) {
-		if !seen[m.priority] && q.isSuspect(m) {
-			return m
-		}
-		seen[m.priority] = true
+// rescue ends the expired lease of a message, which is due then.
+func (q *queueModel) rescue(m *message, due int64) (ok bool) {
+	m.turn, m.leasedBy = q.next(), ""
+	m.lapses++
+	if m.lapses < 2 || m.isKilled() {
+		return due == m.due.ms
 	}
-	return nil
-}
-
-// take leases a message.
-func (q *queueModel) take(m *message, d time.Duration, by string) {
-	if m.leasedBy != "" {
-		m.lapses++
-		if m.alone > 0 {
-			m.crashes++
-		}
-	}
-	m.turn = q.next()
-	m.attempts++
-	m.lease, m.leasedBy, m.alone = q.after(d), by, 0
+	m.due = moment{due, true}
+	return due >= q.now && due < q.now+2*time.Minute.Milliseconds()
 }
 
 // held returns the message that a lease has held since a turn, or nil if the lease is lost.
@@ -262,19 +224,19 @@ func (q *queueModel) nack(m *message, delay time.Duration, err string) {
 		return
 	}
 	m.attempts -= m.lapses // the lapses are not failures of the message
-	m.turn, m.lapses, m.crashes, m.alone = q.next(), 0, 0, 0
+	m.turn, m.lapses = q.next(), 0
 	m.due, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
 }
 
 func (q *queueModel) release(m *message) {
 	m.turn = q.next()
 	m.attempts--
-	m.leasedBy, m.alone = "", 0
+	m.leasedBy = ""
 }
 
 func (q *queueModel) deadLetter(m *message, err string) {
 	delete(q.live, m.id)
-	m.turn, m.lapses, m.crashes, m.alone, m.expires = q.next(), 0, 0, 0, moment{}
+	m.turn, m.lapses, m.expires = q.next(), 0, moment{}
 	m.ended, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)
 	q.dead[m.id] = m
 }

@@ -241,10 +241,9 @@ func (s *handle) run(h *history) {
 		return
 	}
 	endings := map[chanq.ID]ending{}
-	tries := h.tries()
-	for { // repeated for each suspect after the first
-		h.model.trial = tries // the trial of the previous suspect is over
-		want, _ := h.model.claim(firstClaim, leaseFor, "handler")
+	h.rescue()
+	for { // repeated after a message that has lost a lease
+		want := h.model.claim(firstClaim, leaseFor, "handler")
 		if len(want) == 0 {
 			break
 		}

@@ -198,7 +198,7 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 	_, err = w.observer.ExecContext(w.soon(), `CREATE TABLE effects (id varchar(36) NOT NULL PRIMARY KEY)`)
 	require.NoError(t, err)
 	faults := faultdb.New(unowned{inner})
-	w.db = testdb.OpenDB(t, faults)
+	w.db = sql.OpenDB(faults)
 	w.work, w.piped, w.out = testdb.OpenOn[string](w, w.db, workQueue, cfg), testdb.OpenOn[string](w, w.db, pipedQueue, cfg), testdb.OpenOn[string](w, w.db, outQueue, cfg)
 	w.truth, w.trueResult = testdb.OpenOn[string](w, w.observer, workQueue, cfg), testdb.OpenOn[string](w, w.observer, outQueue, cfg)
 	w.clock, err = newClock(w.observer, e.Dialect, workQueue)

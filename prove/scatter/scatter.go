@@ -4,8 +4,9 @@
 //   - Each message that a process held when it died, or was paused for longer than its lease, has lost a lease. A settle clears the count.
 //   - From the second one in a row on, the message is due again after a random time in [0, 1 min × 2^(n-2)], at most 1 h.
 //   - With MaxCrashes of them in a row it is dead-lettered.
-//   - A consumer that has just started claims 1, 2, 4 … messages. After a claim that brought a message which has lost a lease, any consumer
-//     claims more only after a settle, or when its readers have waited for as long as a lease lasts.
+//   - If the first message that can be claimed has lost a lease, as a look once a second finds, the next claim is for one message. After a
+//     claim that brought a message which has lost a lease, the consumer claims more only after a settle, or when its readers have waited for
+//     as long as a lease lasts.
 //
 // go test ./prove/scatter makes some hundred runs of each scene, and CHANQ_TEST=long go test -v ./prove/scatter 10,000 of most. Each has a seed
 // of its own, which a failure names.
@@ -22,7 +23,7 @@ import (
 type Rule struct {
 	MaxCrashes int
 	Scatter    bool // messages that lost two leases in a row are due later
-	Careful    bool // consumers claim few messages at first, and wait for a settle after a message that has lost a lease
+	Careful    bool // claims are careful with messages that have lost a lease
 }
 
 // Default is the rule of guarantee 7.
@@ -122,7 +123,7 @@ type life struct {
 	stuck  bool
 
 	// See Rule.Careful.
-	most   int // of the next claim
+	looked time.Duration // the time of the last look
 	waits  bool
 	hungry time.Duration // since then readers wait
 }
@@ -139,7 +140,7 @@ func (s *simulation) about(mean time.Duration) time.Duration {
 
 // start starts a process.
 func (s *simulation) start(p int) {
-	l := &life{most: 1}
+	l := &life{looked: -looks}
 	s.lives[p] = l
 	if s.set.LifeFor > 0 {
 		s.at(s.now+s.set.LifeFor, func() { s.die(l) })
@@ -301,7 +302,12 @@ func (s *simulation) claim(l *life) {
 			s.at(l.hungry+lease, func() { s.claim(l) })
 			return
 		}
-		room = min(room, l.most)
+		if s.now >= l.looked+looks {
+			l.looked = s.now
+			if len(s.ready) > 0 && s.ready[0].lapses > 0 {
+				room = 1
+			}
+		}
 	}
 	n := 0
 	for n < min(room, len(s.ready)) && s.ready[n].due <= s.now {
@@ -312,7 +318,7 @@ func (s *simulation) claim(l *life) {
 	}
 	got := slices.Clone(s.ready[:n])
 	s.ready = slices.Delete(s.ready, 0, n)
-	l.most, l.waits = min(2*l.most, s.set.Prefetch), false
+	l.waits = false
 	for _, m := range got {
 		m.holder = l
 		m.lease++

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
@@ -110,17 +109,9 @@ func (w *World) connect(to func(address string) (driver.Connector, error)) (*fau
 	c, err := to(w.Address)
 	require.NoError(w, err)
 	faults := faultdb.New(c)
-	db := OpenDB(w, faults)
+	db := sql.OpenDB(faults)
 	w.Cleanup(func() { w.close(faults, db) })
 	return faults, db
-}
-
-// OpenDB is sql.OpenDB. The consumers on the database count as those of a separate process, whose trials of suspects wait for no other
-// test.
-func OpenDB(t interface{ Cleanup(func()) }, c driver.Connector) *sql.DB {
-	db := sql.OpenDB(c)
-	t.Cleanup(claim.SimulateProcess(db))
-	return db
 }
 
 // close closes a database at the end of its test, which fails if anything is left open: a connection in use or unknown to the pool, a
@@ -245,6 +236,11 @@ func (w *World) Hold(queue string, n int, d time.Duration) {
 	held, most := 0, w.Engine.Dialect.Traits().ClaimRows
 	consumer := chanq.NewID()
 	w.Eventually("enough messages are ready", func() bool {
+		for p := sqlbatch.PriorityLow; p <= sqlbatch.PriorityUrgent; p++ { // which delays nothing
+			rescue := w.Statements(queue).Rescue(sqlbatch.RescueParams{Priority: int8(p), MaxCrashes: 1})
+			_, err := Rows(w.Soon(), w.Open(), rescue)
+			require.NoError(w, err)
+		}
 		tx, err := w.Open().BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
 		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Consumer: consumer, Salt: 1, Inline: sqlbatch.MaxBody})

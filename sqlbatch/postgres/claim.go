@@ -41,16 +41,14 @@ func behindHead(row, head, id, now string) string {
 	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + head + ", " + late + "), CASE WHEN " + head + " <= " + late + " THEN " + id + " ELSE ''::bytea END)"
 }
 
+// unleased is the condition on a row q. that no consumer leases. A row whose lease has expired is not free before its rescue.
+func unleased(q string) string { return not(q + "leased_by IS NOT NULL") }
+
 // not is a condition on a row with the meaning of NOT. The planner estimates that almost all rows meet it. For a comparison with an
 // unknown value it estimates that two in three do not, and then it sorts the few rows that it expects.
 func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
-// suspected is the condition of a suspect, unless it has expired, so that a consumer only has to dead-letter it.
-func suspected(now string) string {
-	return "(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= {suspect lapses} AND coalesce(q.expires_at > " + now + ", true))"
-}
-
-// The columns that a claim and a mark return. The length of a body outside of the row is known without reading it.
+// The columns that a claim returns. The length of a body outside of the row is known without reading it.
 var (
 	leaseColumns = `uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
           q.enqueued_at, q.due_at, q.expires_at, `
@@ -64,8 +62,6 @@ var (
 //
 // No index has the changed columns, so the new version of the row is on the page of the old one while there is room, and no index
 // changes. Entries of deleted messages are before the head.
-//
-// A row that still has a holder was never settled: its lease expired.
 var claimText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
          CASE WHEN EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) THEN 0 ELSE $1::integer END AS n
@@ -74,48 +70,15 @@ chosen AS MATERIALIZED (
   ` + chosen(`
       SELECT id FROM {live} AS q
       WHERE {lane} AND `+behindHead("", "{head}", "{head id}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
-        AND `+not("lease_until > (SELECT now FROM t)")+`
-        AND `+not(suspected("(SELECT now FROM t)"))+`
+        AND `+unleased("")+`
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 )
 UPDATE {live} AS q
 SET lease_until = (SELECT now FROM t) + $2::bigint, fence = ` + higherFence("(SELECT now << {fence bits} FROM t)") + ` + $4::bigint,
-    ` + counted + `, leased_by = $3::uuid
+    attempts = least(q.attempts + 1, {last attempt}), leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING ` + leaseColumns + inlined
-
-// markText finds its row by the primary key, and skips it if another transaction has locked it. The conditions are checked again when
-// the lock is taken.
-//
-// $1 to $3 are lease, consumer and salt, $4 and $5 id and fence, $6 is the new value of alone, and $7 is 1 if the consumer marks again.
-var markText = `WITH t AS MATERIALIZED (
-  SELECT {now} AS now WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)
-),
-chosen AS MATERIALIZED (
-  SELECT q.id FROM {live} AS q
-  WHERE q.id = ANY (ARRAY[$4::uuid]) AND q.fence = $5::bigint AND q.due_at <= (SELECT now FROM t) AND (q.lease_until <= (SELECT now FROM t) OR ` + again + `)
-  FOR UPDATE SKIP LOCKED
-)
-UPDATE {live} AS q
-SET lease_until = (SELECT now FROM t) + $1::bigint, fence = ` + higherFence("(SELECT now << {fence bits} FROM t)") + ` + $3::bigint,
-    attempts = CASE WHEN ` + again + ` THEN q.attempts ELSE least(q.attempts + 1, {last attempt}) END,
-    lapses = CASE WHEN q.leased_by IS NULL OR ` + again + ` THEN q.lapses ELSE least(q.lapses + 1, {last lapse}) END,
-    crashes = CASE WHEN q.leased_by IS NULL OR q.alone = 0 OR ` + again + ` THEN q.crashes ELSE least(q.crashes + 1, {last lapse}) END,
-    leased_by = $2::uuid, alone = $6::smallint
-FROM chosen AS c
-WHERE q.id = ANY (ARRAY[c.id])
-RETURNING ` + leaseColumns + `NULL::bytea AS dedup_key, NULL::text AS type, NULL::bytea AS headers, NULL::bytea AS body, octet_length(q.body) AS size`
-
-const again = `($7::integer = 1 AND q.leased_by IS NOT DISTINCT FROM $2::uuid)`
-
-func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
-	again := int64(0)
-	if m.Again {
-		again = 1
-	}
-	return sqlbatch.Statement{Text: q.mark, Args: []any{build.Milliseconds(m.Lease), hexID(m.Consumer), m.Salt, hexID(m.ID), m.Fence, int64(m.Alone), again}}
-}
 
 var contentsText = `SELECT ` + textBytes("q.dedup_key") + ` AS dedup_key, q.type, q.headers, q.body
 FROM {live} AS q
@@ -124,9 +87,6 @@ WHERE q.id = ANY (ARRAY[$1::uuid]) AND q.fence = $2::bigint`
 func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.contents, Args: []any{hexID(item.ID), item.Fence}}
 }
-
-// counted stops at the limits of the tables.
-const counted = `attempts = least(q.attempts + 1, {last attempt}), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, {last lapse}) END`
 
 // higherFence returns the value from which the fence of a claim grows: see HighFence.
 func higherFence(mark string) string {
@@ -146,18 +106,20 @@ func heads(f sqlbatch.Heads) []any {
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
-// nextDueText reads the first entry behind each head that is not leased. A row that a claim in progress has locked still counts as due.
-var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
+// nextDueText reads the first free entry behind each head. A row that a claim in progress has locked still counts as due.
+var nextDueText = nextDueOf(unleased("q."))
 
 func nextDueOf(condition string) string {
 	return `SELECT min(f.due_at) - {now} AS due_in
-FROM (VALUES (2, $4::bigint, $8::bytea), (1, $3::bigint, $7::bytea), (0, $2::bigint, $6::bytea), (-1, $1::bigint, $5::bytea)) AS p (priority, head, head_id)
+FROM ` + headList + `
 CROSS JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE q.priority = p.priority AND ` + behindHead("q.", "p.head", "p.head_id", "{now}") + ` AND ` + not("q.lease_until > {now}") + condition + `
+  WHERE q.priority = p.priority AND ` + behindHead("q.", "p.head", "p.head_id", "{now}") + ` AND ` + condition + `
   ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 }
+
+const headList = `(VALUES (2, $4::bigint, $8::bytea), (1, $3::bigint, $7::bytea), (0, $2::bigint, $6::bytea), (-1, $1::bigint, $5::bytea)) AS p (priority, head, head_id)`
 
 func (q *queue) NextDue(f sqlbatch.Heads) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: heads(f)}
@@ -168,31 +130,27 @@ func (q *queue) DueOrLocked() sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.dueOrLocked, Args: heads(sqlbatch.Heads{})}
 }
 
-// rescanText walks each lane to its first message that is not leased, and on to the first that can be claimed if that one is a suspect.
-// If there is none, all due messages are leased, and it walks the lane again, up to ten thousand messages, for the earliest end of a
-// lease. The constant bounds what the planner expects of a deep lane: above jit_above_cost the server would compile the plan. The LIMIT
-// that the planner does not know keeps it from sorting a shallow lane.
+// rescanText walks each lane to its first free message. If there is none, all due messages are leased, and it walks the lane again, up to ten
+// thousand messages, for the earliest end of a lease. A third walk ends at the first expired lease, or at the first free message behind the
+// head: claims have passed what is before it. The constant bounds what the planner expects of a deep lane: above jit_above_cost the server
+// would compile the plan. The LIMIT that the planner does not know keeps it from sorting a shallow lane.
 var rescanText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 10000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS consumers,
-       CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
-       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone,
-       CASE WHEN NOT e.suspect THEN uuid_send(e.id) END AS head_id
+       uuid_send(r.id) AS head_id, r.lapses, CASE WHEN e.lost THEN e.due_at END AS lost_at, CASE WHEN e.lost THEN uuid_send(e.id) END AS lost_id
 FROM t
-CROSS JOIN ` + priorities + `
+CROSS JOIN ` + headList + `
 LEFT JOIN LATERAL (
-  SELECT q.due_at, q.id, q.fence, ` + suspected("(SELECT now FROM t)") + ` AS suspect, q.alone,
-         CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
-  FROM {live} AS q
+  SELECT q.due_at, q.id, q.lapses FROM {live} AS q
+  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + unleased("q.") + `
+  ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS r ON true
+LEFT JOIN LATERAL (
+  SELECT q.due_at, q.id, q.leased_by IS NOT NULL AS lost FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
+    AND ` + not("q.leased_by IS NULL AND (q.due_at, uuid_send(q.id)) < (p.head, p.head_id)") + `
   ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS e ON true
-LEFT JOIN LATERAL (
-  SELECT q.due_at FROM {live} AS q
-  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + ` AND ` + not(suspected("(SELECT now FROM t)")) + `
-  ORDER BY q.due_at LIMIT 1) AS n ON true
-CROSS JOIN LATERAL (SELECT CASE WHEN e.suspect THEN n.due_at ELSE e.due_at END AS due_at) AS r
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
@@ -204,4 +162,38 @@ LEFT JOIN LATERAL (
     ORDER BY q.due_at LIMIT 10000) AS f LIMIT (SELECT n FROM t)) AS e) AS l ON true
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
-func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.rescan} }
+func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.rescan, Args: heads(f)}
+}
+
+// rescueText walks a lane from a place on, without a lock, and locks the rows whose leases had ended. The lease might have been extended, or
+// another consumer might have the message by now, so the end is checked again when the lock is taken. SKIP LOCKED: a settle or an extension
+// of the row is about to commit.
+//
+// $1 to $3 are the priority, and time and ID of the place; $4 is the number of expired leases with which a message is due at once. For the
+// two limits see chosen.
+var rescueText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, {rescued} AS n
+),
+walked AS MATERIALIZED (
+  SELECT * FROM (
+    SELECT q.id, q.leased_by IS NOT NULL AND q.lease_until <= (SELECT now FROM t) AS lost
+    FROM {live} AS q
+    WHERE q.priority = $1::smallint AND (q.due_at, uuid_send(q.id)) >= ($2::bigint, $3::bytea) AND q.due_at <= (SELECT now FROM t)
+    ORDER BY q.due_at, uuid_send(q.id) LIMIT {rescued}) AS w LIMIT (SELECT n FROM t)
+),
+chosen AS MATERIALIZED (
+  SELECT q.id FROM walked AS w JOIN {live} AS q ON q.id = ANY (ARRAY[w.id])
+  WHERE w.lost AND q.leased_by IS NOT NULL AND q.lease_until <= (SELECT now FROM t)
+  FOR UPDATE OF q SKIP LOCKED
+)
+UPDATE {live} AS q
+SET due_at = CASE WHEN q.lapses BETWEEN 1 AND $4::integer - 2 THEN (SELECT now FROM t) + floor(random() * {scatter of q.lapses})::bigint ELSE q.due_at END,
+    lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN (SELECT now << {fence bits} FROM t) ELSE q.fence + 1 END, lapses = least(q.lapses + 1, {last lapse}), leased_by = NULL
+FROM chosen AS c
+WHERE q.id = ANY (ARRAY[c.id])
+RETURNING uuid_send(q.id), q.priority, q.due_at`
+
+func (q *queue) Rescue(r sqlbatch.RescueParams) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.rescue, Args: []any{int64(r.Priority), r.From.Due, r.From.ID[:], int64(r.MaxCrashes)}}
+}

@@ -78,18 +78,18 @@ type texts struct {
 	ordered bool
 	begun   string // enqueue, with the start time of the transaction, and the number that begin drew
 
-	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, rescan string
-	version, problems, missing, clock, record, stats, empty, get, cancel                 string
-	discard, queues, lock, wear, vacuum                                                  string
-	causes, walk, walkGroup, walkBare                                                    string
-	bodies                                                                               map[bool]string // true: of dead messages
-	drop                                                                                 []string
-	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                string
-	trim                                                                                 map[sqlbatch.State]string
-	sample, counted, samples, thin                                                       string
-	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as are the next fields
-	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered              string
-	peek, browse, purge                                                                  map[sqlbatch.State]string
+	enqueue, enqueueNew, find, look, claim, contents, nextDue, dueOrLocked, rescan, rescue string
+	version, problems, missing, clock, record, stats, empty, get, cancel                   string
+	discard, queues, lock, wear, vacuum                                                    string
+	causes, walk, walkGroup, walkBare                                                      string
+	bodies                                                                                 map[bool]string // true: of dead messages
+	drop                                                                                   []string
+	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                  string
+	trim                                                                                   map[sqlbatch.State]string
+	sample, counted, samples, thin                                                         string
+	slots, takeSlots, giveSlots, slotStats, begin, reach                                   string // of an ordered queue, as are the next fields
+	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered                string
+	peek, browse, purge                                                                    map[sqlbatch.State]string
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -107,11 +107,11 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		find:        r.Replace(findText),
 		look:        r.Replace(lookText),
 		claim:       r.Replace(claimText),
-		mark:        r.Replace(markText),
 		contents:    r.Replace(contentsText),
 		nextDue:     r.Replace(nextDueText),
-		dueOrLocked: r.Replace(nextDueOf("")),
+		dueOrLocked: r.Replace(nextDueOf(not("q.lease_until > {now}"))),
 		rescan:      r.Replace(rescanText),
+		rescue:      r.Replace(rescueText),
 		version:     r.Replace(versionText),
 		problems:    r.Replace(problemsText),
 		missing:     r.Replace(missingText(r.ordered)),
@@ -213,7 +213,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{live}", in+quote(live), "{'live'}", literal(live), "{live pk}", quote("pk_"+live), "{live priority}", quote("ck_"+live+"__priority"),
 		"{live values}", quote("ck_"+live+"__values"), "{live sizes}", quote("ck_"+live+"__sizes"), "{live line}", quote("ck_"+live+"__order"),
 		"{last fence}", strconv.FormatInt(sqlbatch.LastFence, 10), "{high fence}", strconv.FormatInt(sqlbatch.HighFence, 10),
-		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{version}", strconv.Itoa(sqlbatch.Version), "{kept lapses}", strconv.Itoa(sqlbatch.KeptLapses), "{rescued}", strconv.Itoa(sqlbatch.RescueRows), "{scatter of q.lapses}", build.Scatter("q.lapses"), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey), "{most type}", strconv.Itoa(sqlbatch.MaxType), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{by seq}", quote("ix_"+live+"__seq"), "{'by seq'}", literal("ix_"+live+"__seq"), "{due}", quote("ix_"+live+"__due"), "{'due'}", literal("ix_"+live+"__due"), "{key}", quote("ux_"+live+"__dedup"), "{'key'}", literal("ux_"+live+"__dedup"),
 		"{dead}", in+quote(live+"__dead"), "{'dead'}", literal(live+"__dead"), "{'done'}", literal(live+"__done"), "{'queues'}", literal("chanq__queues"), "{dead pk}", quote("pk_"+live+"__dead"),

@@ -193,7 +193,7 @@ func (q *queue) Missing() sqlbatch.Statement { return sqlbatch.Statement{Text: q
 // encoding that the database should have. It is a parameter so that a driver that cannot send parameters in this
 // session fails now.
 const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
-FROM (VALUES ('alone'), ('type')) AS c (name)
+FROM (VALUES ('lapses'), ('type')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
 UNION ALL

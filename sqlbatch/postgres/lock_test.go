@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +93,46 @@ func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) 
 	}
 }
 
+// TestARescueLeavesALeaseThatWasRenewedAfterItsWalk stops a rescue between its walk, which sees an expired lease, and the lock of the row.
+func TestARescueLeavesALeaseThatWasRenewedAfterItsWalk(t *testing.T) {
+	q := newQueue(t)
+	for name, renew := range map[string]func([]sqlbatch.Item){
+		"extended": func(items []sqlbatch.Item) {
+			require.Len(t, q.settled(q.db, q.Extend(suite.Consumer, items, time.Hour)), 1)
+		},
+		"released and claimed": func(items []sqlbatch.Item) {
+			require.Len(t, q.settled(q.db, q.Release(suite.Releases(items))), 1)
+			require.Equal(t, []byte{1}, q.claim(q.db, 1))
+		},
+		"rescued and claimed": func([]sqlbatch.Item) {
+			require.Len(t, q.rows(q.db, q.Rescue(sqlbatch.RescueParams{MaxCrashes: 8})), 1)
+			require.Equal(t, []byte{1}, q.claim(q.db, 1))
+		},
+		"nacked": func(items []sqlbatch.Item) {
+			require.Len(t, q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: items[0]}})), 1)
+		},
+	} {
+		items := q.leased(1)
+		q.exec("UPDATE chanq_orders SET lease_until = lease_until - 1000000")
+		rescue := q.Rescue(sqlbatch.RescueParams{MaxCrashes: 8})
+		const walked = "FROM walked AS w JOIN"
+		require.Equal(t, 1, strings.Count(rescue.Text, walked))
+		rescue.Text = strings.Replace(rescue.Text, walked, "FROM (SELECT w.*, pg_advisory_xact_lock(42) FROM walked AS w OFFSET 0) AS w JOIN", 1)
+		gate := q.begin()
+		_, err := gate.Exec("SELECT pg_advisory_xact_lock(42)")
+		require.NoError(t, err)
+		rows, err := q.behind(rescue, func() error {
+			renew(items)
+			return gate.Commit()
+		})
+		require.NoError(t, err)
+		require.Empty(t, rows, name)
+		if name != "nacked" {
+			require.Equal(t, "leased", q.get(1)["state"], name)
+		}
+	}
+}
+
 func TestASettleIsLostAfterTheClaimItWaitedFor(t *testing.T) {
 	q := newQueue(t)
 	for name := range suite.Settles(q) {
@@ -99,6 +140,7 @@ func TestASettleIsLostAfterTheClaimItWaitedFor(t *testing.T) {
 		_, err := q.db.Exec("UPDATE chanq_orders SET lease_until = lease_until - 1000000")
 		require.NoError(t, err, name)
 		tx := q.begin()
+		require.Len(t, q.rows(tx, q.Rescue(sqlbatch.RescueParams{MaxCrashes: 8})), 1, name)
 		require.Equal(t, []byte{1}, q.claim(tx, 1), name)
 
 		rows, err := q.behind(suite.Settles(q.InTx(), items...)[name], tx.Commit)

@@ -35,7 +35,7 @@ func TestAMarkOfAnOrderedQueueTouchesNoIndex(t *testing.T) {
 	for _, item := range q.settled(q.db, q.Look(ids)) {
 		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: r.Slots[0].Fence})
 	}
-	require.Len(t, q.rows(q.db, q.MarkOrdered(consumer, marks, sqlbatch.NotAlone)), 500)
+	require.Len(t, q.rows(q.db, q.MarkOrdered(consumer, marks)), 500)
 	hot, all := q.hot()
 	require.Equal(t, int64(500), all)
 	require.GreaterOrEqual(t, hot, int64(490))

@@ -295,7 +295,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 		all := map[byte]any{}
 		for _, row := range q.rows(q.db, q.LookOrdered(consumer, own, [][16]byte{id(1), id(2), id(3)})) {
 			if row[0] != nil {
-				all[row[0].(string)[0]] = row[23]
+				all[row[0].(string)[0]] = row[22]
 			}
 		}
 		return all
@@ -314,7 +314,7 @@ func TestALookReportsLockedRows(t *testing.T) {
 	for _, item := range items {
 		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: own[0].Fence})
 	}
-	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks, sqlbatch.NotAlone)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(consumer, marks)))
 	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(consumer, suite.Releases(q.items(1, 2, 3)), false)))
 	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "an uncommitted delete does not count")
 	require.NoError(t, tx.Rollback())

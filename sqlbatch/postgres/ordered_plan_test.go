@@ -117,7 +117,7 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 		"refill":               {q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
 		"fetch":                {q.Fetch(consumer, own, ids), 1, 0},
 		"look ordered":         {q.LookOrdered(consumer, own, ids), 1, 0},
-		"mark ordered":         {q.MarkOrdered(consumer, marks, sqlbatch.NotAlone), 2, 0},
+		"mark ordered":         {q.MarkOrdered(consumer, marks), 2, 0},
 		"release ordered":      {q.ReleaseOrdered(consumer, suite.Releases(items), false), 2, 0},
 		"slot stats":           {q.SlotStats(100), 0, 1},
 		"stats":                {q.Stats(1000), 0, 1},

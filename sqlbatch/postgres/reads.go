@@ -45,7 +45,6 @@ func readColumns(given, locked string) string {
 	if given == "" {
 		given = "false"
 	} else {
-		given = `(` + given + `) AND (` + lapsedThen + ` < {suspect lapses} OR ` + marked + `)`
 		contents = `CASE WHEN ` + given + ` THEN convert_to(q.dedup_key, {encoding}) END AS dedup_key, CASE WHEN ` + given + ` THEN q.type END AS type, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body`
 	}
 	return `uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,
@@ -55,7 +54,7 @@ func readColumns(given, locked string) string {
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN ` + marked + ` THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  ` + heldOfQ + ` AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, {last lapse}) AS crashes,
+  ` + heldOfQ + ` AS held,
   (` + given + `)::integer AS given, ` + locked + ` AS locked`
 }
 
@@ -73,7 +72,7 @@ const (
 
 // readEnd is the last row of an answer.
 func readEnd(fence, upto, senders, from string) string {
-	return `SELECT NULL, t.walked::integer, ` + fence + `, 0, 0, 0, coalesce(t.redriven, 0), ` + upto + `, NULL, NULL, NULL, NULL, ` + senders + `, 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
+	return `SELECT NULL, t.walked::integer, ` + fence + `, 0, 0, 0, coalesce(t.redriven, 0), ` + upto + `, NULL, NULL, NULL, NULL, ` + senders + `, 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0
 FROM t` + from
 }
 
@@ -234,7 +233,7 @@ const (
 // orderedNackText is nackText of an ordered queue.
 func orderedNackText(l locked, attempts string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = ` + fenceAfter + `, attempts = least(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, crashes = 0, alone = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
+SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = ` + fenceAfter + `, attempts = least(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
 FROM ` + l.deliveryList("delay bigint") + `
 RETURNING uuid_send(q.id), a.stored`
 }
@@ -247,7 +246,7 @@ func (l locked) deliveryList(columns ...string) string {
 
 func orderedReleaseText(l locked) string {
 	return `UPDATE {live} AS q
-SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, alone = 0, leased_by = NULL
+SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, leased_by = NULL
 FROM ` + l.listOf([]string{"a.id", "a.above", "a.delivery", "$2::bigint + coalesce(a.above, 0) AS stored"}, []string{"delivery bigint"}) + `
 RETURNING uuid_send(q.id), a.stored`
 }
@@ -283,21 +282,19 @@ const another = `CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END`
 
 var markOrderedText = `UPDATE {live} AS q
 SET fence = CASE WHEN q.fence > {high fence} THEN a.slot_fence ELSE greatest(q.fence + 1, a.slot_fence) END, attempts = least(q.attempts + 1, {last attempt}),
-    lapses = least(q.lapses + ` + another + `, {last lapse}), crashes = least(q.crashes + CASE WHEN q.alone > 0 THEN ` + another + ` ELSE 0 END, {last lapse}),
-    leased_by = $5::uuid, alone = $6::smallint
-FROM ` + skips.list("slot_fence bigint") + ` AND ($6::smallint > 0 OR q.lapses + ` + another + ` < {suspect lapses})
-RETURNING uuid_send(q.id), q.fence, q.lapses, q.crashes`
+    lapses = least(q.lapses + ` + another + `, {last lapse}), leased_by = $5::uuid
+FROM ` + skips.list("slot_fence bigint") + `
+RETURNING uuid_send(q.id), q.fence, q.lapses`
 
 // $6 is 1 if a lease has expired.
 var releaseOrderedText = `UPDATE {live} AS q
 SET fence = ` + fenceAfter + `,
     attempts = least(CASE WHEN $6::integer = 1 THEN q.attempts + ` + unwritten + ` WHEN q.leased_by = $5::uuid THEN q.attempts - 1 ELSE q.attempts END, {last attempt}),
     lapses = least(q.lapses + $6::integer, {last lapse}),
-    crashes = least(q.crashes + CASE WHEN $6::integer = 1 AND q.alone > 0 AND q.leased_by = $5::uuid THEN 1 ELSE 0 END, {last lapse}),
-    lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE 0 END, alone = CASE WHEN ` + staysMarked + ` THEN q.alone ELSE 0 END,
+    lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE 0 END,
     leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END
 FROM ` + skips.list("delivery bigint") + `
-RETURNING uuid_send(q.id), q.fence, least(q.lapses + ` + another + `, {last lapse}), least(q.crashes + CASE WHEN q.alone > 0 THEN ` + another + ` ELSE 0 END, {last lapse})`
+RETURNING uuid_send(q.id), q.fence, least(q.lapses + ` + another + `, {last lapse})`
 
 const staysMarked = `$6::integer = 0 AND q.leased_by <> $5::uuid`
 
@@ -326,9 +323,9 @@ func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (l ends, 
 
 func deliveryOf(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
 
-func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem) sqlbatch.Statement {
 	l, fences := packMarks(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
-	return sqlbatch.Statement{Text: q.markOrdered, Args: l.args(fences, hexID(consumer), int64(alone))}
+	return sqlbatch.Statement{Text: q.markOrdered, Args: l.args(fences, hexID(consumer))}
 }
 
 func (q *queue) ReleaseOrdered(consumer [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {

@@ -34,22 +34,30 @@ func (dialect) Commit() string { return `COMMIT` }
 // Migrations can be run again. They run as text without parameters, so that a DBA can run them by hand unchanged.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
-	m := sqlbatch.Migration{Number: 1, Registry: 1}
+	m := sqlbatch.Migration{Number: sqlbatch.Version, Registry: 1}
 	before, index, after := []string(nil), []string{dueIndexText}, []string(nil)
 	if r.ordered {
 		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, []string{seqIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, consumersTableText, consumersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
+			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
 	return []sqlbatch.Migration{m}
 }
 
+// convertText keeps messages of version 1 from being dead-lettered for expired leases that did not count before. Their table keeps two columns
+// that nothing reads any more.
+const convertText = `UPDATE {live} SET attempts = attempts - (lapses - {kept lapses}), lapses = {kept lapses}
+WHERE lapses > {kept lapses} AND EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND version < 2)`
+
+// raiseText lets programs of version 1 refuse the queue.
+const raiseText = `UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name} AND version < {version}`
+
 // firstRecordText lets Open find a queue that was created by hand.
-const firstRecordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, 1, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
+const firstRecordText = `INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {version}, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   name           text COLLATE "C" NOT NULL,
@@ -120,9 +128,7 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   fence       bigint   NOT NULL DEFAULT 0,{live seq}
   attempts    integer  NOT NULL DEFAULT 0,
   priority    smallint NOT NULL DEFAULT 0,
-  lapses      smallint NOT NULL DEFAULT 0,
-  crashes     smallint NOT NULL DEFAULT 0,
-  alone       smallint NOT NULL DEFAULT 0,{live slot}
+  lapses      smallint NOT NULL DEFAULT 0,{live slot}
   leased_by   uuid,
   expires_at  bigint,{live key}
   dedup_key   text COLLATE "C",
@@ -133,7 +139,7 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   CONSTRAINT {live pk} PRIMARY KEY (id),
   CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2),
   CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
-    AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
+    AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND {last attempt} AND fence BETWEEN 0 AND {last fence}),
   CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) BETWEEN 1 AND {most key}
     AND octet_length(type) BETWEEN 1 AND {most type} AND type !~ '[^ -~]'){order checks}

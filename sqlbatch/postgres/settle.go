@@ -146,7 +146,7 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 // nackText ends leases by raising the fence: a late ack or a repetition matches nothing.
 func nackText(locked locked, attempts string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, crashes = 0, alone = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
+SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
 FROM ` + locked.errorList("delay bigint") + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
@@ -175,7 +175,7 @@ func (q *queue) nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statemen
 // attempt is not counted. The fence still rises, since it never decreases.
 func releaseText(locked locked) string {
 	return `UPDATE {live} AS q
-SET lease_until = 0, fence = q.fence + 1, attempts = q.attempts - 1, alone = 0, leased_by = NULL
+SET lease_until = 0, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
 FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }

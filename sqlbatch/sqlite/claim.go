@@ -18,9 +18,6 @@ const (
 	ready     = due + ` AND lease_until <= {now}`
 	leased    = due + ` AND lease_until > {now}`
 	scheduled = later + ` AND lease_until <= {now}`
-
-	// innocent: the message is no suspect, or has expired, so that a consumer only has to dead-letter it.
-	innocent = `(lapses + (leased_by IS NOT NULL) < {suspect lapses} OR coalesce(expires_at <= {now}, 0))`
 )
 
 // lanes replaces {lanes} with one SELECT per priority, highest first: the text, with the range in the place of {range}.
@@ -37,21 +34,18 @@ func lanes(template, text, of string) string {
 
 // fromHead: the heads are the first parameters, from the lowest priority up: the times, and then the IDs. A head that is less than a
 // HeadMargin ago begins with all IDs of an earlier time.
-const fromHead = lane + ` AND (due_at, id) >= (min({head}, {now} - {margin}), iif({head} <= {now} - {margin}, {head id}, x'')) AND lease_until <= {now} AND ` + innocent
+const fromHead = lane + ` AND (due_at, id) >= (min({head}, {now} - {margin}), iif({head} <= {now} - {margin}, {head id}, x'')) AND leased_by IS NULL`
 
 // Claim does one seek per priority, highest first. The outer LIMIT ends the walk when enough rows were found, and is 0
 // when the queue is paused. With one writer, no row can be locked by another. The changed columns are in no index.
 const claimText = `UPDATE {live} SET lease_until = {now} + ?10, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?12,
-  ` + counted + `, leased_by = ?11
+  attempts = min(attempts + 1, {last attempt}), leased_by = ?11
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
   ) LIMIT coalesce((SELECT iif(paused, 0, ?9) FROM {queues} WHERE name = {name}), 0))
 RETURNING ` + leaseColumns + `iif(?13 < 0, NULL, dedup_key), iif(?13 < 0, NULL, type), iif(?13 < 0, NULL, headers), iif({bytes of body} <= ?13, body, NULL), {bytes of body}`
 
 const leaseColumns = `id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
-
-// counted stops at the limits of the tables.
-const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(lapses + (leased_by IS NOT NULL), {last lapse})`
 
 // + 0: SQLite parses and plans a statement again each time that a value is bound to a bare parameter of a LIMIT.
 const (
@@ -61,28 +55,6 @@ const (
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.claim, Args: append(heads(p.Heads), int64(p.Rows), build.Milliseconds(p.Lease), p.Consumer[:], p.Salt, int64(p.Inline))}
-}
-
-// Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, consumer and salt, ?6 the new value of alone, and ?7 is 1 if
-// the consumer marks again.
-const (
-	again    = `?7 AND leased_by IS ?4`
-	markText = `UPDATE {live} SET lease_until = {now} + ?3, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?5,
-  attempts = iif(` + again + `, attempts, min(attempts + 1, {last attempt})),
-  lapses = iif(leased_by IS NULL OR ` + again + `, lapses, min(lapses + 1, {last lapse})),
-  crashes = iif(leased_by IS NULL OR alone = 0 OR ` + again + `, crashes, min(crashes + 1, {last lapse})),
-  leased_by = ?4, alone = ?6
-WHERE id = ?1 AND fence = ?2 AND due_at <= {now} AND (lease_until <= {now} OR ` + again + `)
-  AND coalesce((SELECT NOT paused FROM {queues} WHERE name = {name}), 0)
-RETURNING ` + leaseColumns + `NULL, NULL, NULL, NULL, {bytes of body}`
-)
-
-func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
-	again := int64(0)
-	if m.Again {
-		again = 1
-	}
-	return sqlbatch.Statement{Text: q.mark, Args: []any{m.ID[:], m.Fence, build.Milliseconds(m.Lease), m.Consumer[:], m.Salt, int64(m.Alone), again}}
 }
 
 const contentsText = `SELECT dedup_key, type, headers, body FROM {live} WHERE id = ?1 AND fence = ?2`
@@ -111,9 +83,9 @@ const dueOrLockedRange = lane + ` AND lease_until <= {now}`
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Text: q.dueOrLocked} }
 
-// Rescan walks each lane to its first message that is not leased, and on to the first that can be claimed if that one is a
-// suspect. If there is none, all due messages are leased, and it walks the lane again, up to a hundred thousand messages,
-// for the earliest end of a lease.
+// Rescan walks each lane to its first free message. If there is none, all due messages are leased, and it walks the lane again, up to a
+// hundred thousand messages, for the earliest end of a lease. Another walk ends at the first expired lease, or at the first free message
+// behind the head: claims have passed what is before it.
 const (
 	rescanText = `WITH first AS MATERIALIZED (
 {lanes}
@@ -121,17 +93,32 @@ const (
 seen AS MATERIALIZED (
 ` + rescanEnds + `
 )
-SELECT priority, coalesce(ready, {now}), coalesce(ready, min(scheduled, ends), scheduled, ends) - {now},
-  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}),
-  iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL), iif(suspect, NULL, id)
+SELECT priority, coalesce(due, {now}), coalesce(due, min(scheduled, ends), scheduled, ends) - {now},
+  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}), id, lapses, iif(lost, lost_at, NULL), iif(lost, lost_id, NULL)
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
-	rescanLane = `  SELECT {p} AS priority, e.*, iif(e.suspect, (SELECT due_at FROM ` + ready + ` AND ` + innocent + ` ORDER BY due_at, id LIMIT 1), e.due_at) AS ready,
+	rescanLane = `  SELECT {p} AS priority, r.due_at AS due, r.id AS id, r.lapses AS lapses, e.lost AS lost, e.due_at AS lost_at, e.id AS lost_id,
     (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled
-  FROM (SELECT 1) LEFT JOIN (SELECT due_at, id, fence, alone, crashes + (leased_by IS NOT NULL AND alone > 0) AS crashes, NOT (` + innocent + `) AS suspect
-    FROM ` + ready + ` ORDER BY due_at, id LIMIT 1) AS e`
-	rescanEnds = `  SELECT f.*, CASE WHEN ready IS NULL THEN (SELECT min(lease_until) FROM (
+  FROM (SELECT 1) LEFT JOIN (SELECT due_at, id, lapses FROM ` + due + ` AND leased_by IS NULL ORDER BY due_at, id LIMIT 1) AS r
+  LEFT JOIN (SELECT due_at, id, leased_by IS NOT NULL AS lost FROM ` + ready + ` AND (leased_by IS NOT NULL OR (due_at, id) >= ({head}, {head id})) ORDER BY due_at, id LIMIT 1) AS e`
+	rescanEnds = `  SELECT f.*, CASE WHEN due IS NULL THEN (SELECT min(lease_until) FROM (
     SELECT q.lease_until FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.priority = f.priority AND q.due_at <= {now} AND q.lease_until > {now} ORDER BY q.due_at, q.id LIMIT 100000)) END AS ends
   FROM first AS f`
 )
 
-func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.rescan} }
+func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.rescan, Args: heads(f)}
+}
+
+// Rescue walks a lane from a place on: ?1 to ?3 are the priority, and time and ID of the place. ?4 is the number of expired leases with
+// which a message is due at once. A random number of 53 bits has no sign.
+const rescueText = `UPDATE {live} SET due_at = iif(lapses BETWEEN 1 AND ?4 - 2, {now} + (random() & 9007199254740991) % {scatter of lapses}, due_at),
+  lease_until = 0, fence = iif(fence > {high fence}, {now} << 20, fence + 1), lapses = min(lapses + 1, {last lapse}), leased_by = NULL
+WHERE rowid IN (SELECT rowid FROM (
+  SELECT rowid, leased_by, lease_until FROM {live} INDEXED BY {due_ix_unqualified}
+  WHERE priority = ?1 AND (due_at, id) >= (?2, ?3) AND due_at <= {now} ORDER BY due_at, id LIMIT {rescued})
+  WHERE leased_by IS NOT NULL AND lease_until <= {now})
+RETURNING id, priority, due_at`
+
+func (q *queue) Rescue(r sqlbatch.RescueParams) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.rescue, Args: []any{int64(r.Priority), r.From.Due, r.From.ID[:], int64(r.MaxCrashes)}}
+}

@@ -39,7 +39,7 @@ var remedies = map[string]string{
 type queue struct {
 	seal.Seal
 	enqueue, enqueueNew, find, look                           string
-	claim, mark, contents, nextDue, rescan                    string
+	claim, contents, nextDue, rescan, rescue                  string
 	dueOrLocked                                               string
 	ack, archiveInsert, extend                                string
 	nack, snooze, deadLetterInsert, deadLetterDelete, release string
@@ -73,8 +73,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	q := &queue{
 		ordered: r.ordered,
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
-		claim: text(lanes(claimText, claimLane, claimRange)), mark: text(markText), contents: text(contentsText),
-		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")),
+		claim: text(lanes(claimText, claimLane, claimRange)), contents: text(contentsText),
+		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")), rescue: text(rescueText),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), deadLetterInsert: text(deadLetterInsertText), deadLetterDelete: text(deadLetterDeleteText),
 		release: text(releaseText),

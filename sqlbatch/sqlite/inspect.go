@@ -14,7 +14,7 @@ const clockText = `SELECT {now}`
 // synced, and if its rollback journal is also in a file. An in-memory database keeps none, as expected. Unless it is shared,
 // it belongs to one connection, whose locking mode is then exclusive: that of the VFS memdb is not.
 const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column ' || c.name AS found
-FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
+FROM (SELECT 'lapses' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
   AND NOT EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}) AS i WHERE i.name = c.name)
 UNION ALL

@@ -58,12 +58,11 @@ const (
 
 // readColumns returns the columns of a row q. given is a condition on rows with their contents.
 func readColumns(given string) string {
-	given = `(` + given + `) AND (` + lapsedThen + ` < {suspect lapses} OR q.leased_by IS ?1)`
 	return `q.id, q.priority, q.fence, min(q.attempts + (q.leased_by IS NOT ?1), {last attempt}) AS attempts, ` + lapsedThen + ` AS lapses, coalesce(q.expires_at <= t.now, 0) AS expired, q.enqueued_at, q.due_at, q.expires_at,
   CASE WHEN ` + given + ` THEN q.dedup_key END AS dedup_key, CASE WHEN ` + given + ` THEN q.type END AS type, CASE WHEN ` + given + ` THEN q.headers END AS headers, CASE WHEN ` + given + ` THEN q.body END AS body, ` + bodySize + ` AS size,
   q.slot, q.seq, q.order_key, max(q.due_at - t.now, iif(q.leased_by IS ?1, 0, q.lease_until - t.now), 0) AS wait, iif(q.expires_at IS NULL, 0, max(q.expires_at - t.now, 1)) AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = ?1 THEN 1 ELSE 2 END AS holder, ` + heldOfQ + ` AS held,
-  min(q.crashes + (q.leased_by IS NOT NULL AND q.leased_by <> ?1 AND q.alone > 0), {last lapse}) AS crashes, (` + given + `) AS given, 0 AS locked`
+  (` + given + `) AS given, 0 AS locked`
 }
 
 // holds is whether dead messages hold their keys, and heldOfQ whether one holds the key of q.
@@ -76,7 +75,7 @@ const lastDrawn = `coalesce((SELECT z.seq FROM {sequence} AS z WHERE z.name = {l
 
 // readEnd is the last row of an answer.
 func readEnd(upto string) string {
-	return `SELECT NULL, t.walked, ` + lastDrawn + `, 0, 0, 0, (SELECT redriven FROM {queues} WHERE name = {name}), ` + upto + `, NULL, NULL, NULL, NULL, x'', 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0 FROM t`
+	return `SELECT NULL, t.walked, ` + lastDrawn + `, 0, 0, 0, (SELECT redriven FROM {queues} WHERE name = {name}), ` + upto + `, NULL, NULL, NULL, NULL, x'', 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0 FROM t`
 }
 
 const (
@@ -224,7 +223,7 @@ func itemList(fences string) string {
 
 func orderedNackOf(attempts string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + p.amount, lease_until = 0, fence = ` + fenceAfter + `, attempts = min(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, crashes = 0, alone = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+SET due_at = {now} + p.amount, lease_until = 0, fence = ` + fenceAfter + `, attempts = min(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + orderedEnds + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?4")
@@ -242,7 +241,7 @@ var (
 SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + withFingerprints(orderedEnds, "?4") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
-	orderedReleaseText = `UPDATE {live} AS q SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, alone = 0, leased_by = NULL
+	orderedReleaseText = `UPDATE {live} AS q SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, leased_by = NULL
 FROM ` + itemList("?2") + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?3")
@@ -256,19 +255,19 @@ RETURNING id, fence`
 
 	markOrderedText = `UPDATE {live} AS q
 SET fence = iif(q.fence > {high fence}, p.delivery, max(q.fence + 1, p.delivery)), attempts = min(q.attempts + 1, {last attempt}),
-  lapses = min(q.lapses + ` + another + `, {last lapse}), crashes = min(q.crashes + (` + another + ` AND q.alone > 0), {last lapse}), leased_by = ?2, alone = ?4
+  lapses = min(q.lapses + ` + another + `, {last lapse}), leased_by = ?2
 FROM ` + itemList("?3") + `
-WHERE q.id = p.id AND q.fence = p.fence AND (?4 > 0 OR q.lapses + ` + another + ` < {suspect lapses})
-RETURNING id, fence, lapses, crashes`
+WHERE q.id = p.id AND q.fence = p.fence
+RETURNING id, fence, lapses`
 
 	// ?4 is 1 if a lease has expired.
 	releaseOrderedText = `UPDATE {live} AS q
 SET fence = ` + fenceAfter + `,
   attempts = min(CASE WHEN ?4 THEN q.attempts + ` + unwritten + ` WHEN q.leased_by = ?2 THEN q.attempts - 1 ELSE q.attempts END, {last attempt}),
-  lapses = min(q.lapses + ?4, {last lapse}), crashes = min(q.crashes + (?4 AND q.alone > 0 AND q.leased_by IS ?2), {last lapse}), lease_until = iif(` + staysMarked + `, q.lease_until, 0), alone = iif(` + staysMarked + `, q.alone, 0), leased_by = iif(` + staysMarked + `, q.leased_by, NULL)
+  lapses = min(q.lapses + ?4, {last lapse}), lease_until = iif(` + staysMarked + `, q.lease_until, 0), leased_by = iif(` + staysMarked + `, q.leased_by, NULL)
 FROM ` + itemList("?3") + `
 WHERE q.id = p.id AND q.fence = p.fence
-RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse}), min(crashes + (alone > 0), {last lapse})`
+RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse})`
 )
 
 // settles replaces the settles that differ on an ordered queue.
@@ -303,9 +302,9 @@ func fencesByID[T any](items []T, itemOf func(T) sqlbatch.Item) string {
 
 func deliveryOf(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
 
-func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem) sqlbatch.Statement {
 	list, fences := packMarks(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
-	return sqlbatch.Statement{Text: q.markOrdered, Args: []any{list, consumer[:], fences, int64(alone)}}
+	return sqlbatch.Statement{Text: q.markOrdered, Args: []any{list, consumer[:], fences}}
 }
 
 func (q *queue) ReleaseOrdered(consumer [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {

@@ -31,7 +31,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	if n.Slots > 0 {
 		texts = append(slices.Clip(migration1), orderedMigration1...)
 	}
-	return []sqlbatch.Migration{{Number: 1, Registry: 1, Statements: newRenderer(n).all(texts)}}
+	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Statements: newRenderer(n).all(texts)}}
 }
 
 // The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads straight to the row, which costs less than a clustered
@@ -87,8 +87,6 @@ var migration1 = []string{
   fence       INTEGER NOT NULL DEFAULT 0,
   attempts    INTEGER NOT NULL DEFAULT 0,
   lapses      INTEGER NOT NULL DEFAULT 0,
-  crashes     INTEGER NOT NULL DEFAULT 0,
-  alone       INTEGER NOT NULL DEFAULT 0,
   dedup_key   TEXT,
   type        TEXT,
   leased_by   BLOB,
@@ -104,8 +102,6 @@ var migration1 = []string{
   CHECK (fence BETWEEN 0 AND {last fence}),
   CHECK (attempts BETWEEN lapses + (leased_by IS NOT NULL) AND {last attempt}),
   CHECK (lapses BETWEEN 0 AND {last lapse}),
-  CHECK (crashes BETWEEN 0 AND {last lapse}),
-  CHECK (alone BETWEEN 0 AND 2),
   CHECK ({bytes of body} <= {most body}),
   CHECK (headers IS NULL OR {bytes of headers} <= {most headers}),
   CHECK (dedup_key IS NULL OR length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}),
@@ -119,8 +115,15 @@ var migration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn),
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
 	samplesTableText,
-	`INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, 1, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
+	convertText,
+	`INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {version}, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
+	`UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name} AND version < {version}`, // programs of version 1 refuse it
 }
+
+// convertText keeps messages of version 1 from being dead-lettered for expired leases that did not count before. Their table keeps two columns
+// that nothing reads any more.
+const convertText = `UPDATE {live} SET attempts = attempts - (lapses - {kept lapses}), lapses = {kept lapses}
+WHERE lapses > {kept lapses} AND EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND version < 2)`
 
 // plainMigration1 is the rest of the first migration of a plain queue: the index that claims walk.
 const plainMigration1 = `CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`
@@ -222,7 +225,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{schema_text}", build.Quote("'", schema, "'"), "{database}", q(schema),
 		"{name}", "'"+n.Queue+"'",
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
-		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{suspect lapses}", fmt.Sprint(sqlbatch.SuspectLapses), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
+		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{version}", fmt.Sprint(sqlbatch.Version), "{kept lapses}", fmt.Sprint(sqlbatch.KeptLapses), "{rescued}", fmt.Sprint(sqlbatch.RescueRows), "{scatter of lapses}", build.Scatter("lapses"), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType), "{acked}", fmt.Sprint(sqlbatch.OutcomeAcked),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{no fingerprint}", "(-9223372036854775807 - 1)", "{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),

@@ -161,20 +161,20 @@ func TestProblemsAreReported(t *testing.T) {
 		require.Empty(t, kinds(db, q), path)
 	}
 	for text, want := range map[string][]string{
-		"PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (n)":             {"encoding"},
-		"PRAGMA encoding = 'UTF-16be'; CREATE TABLE t (n)":             {"encoding"},
-		"PRAGMA synchronous = NORMAL":                                  {"durability"},
-		"PRAGMA synchronous = OFF":                                     {"durability"},
-		"PRAGMA synchronous = EXTRA":                                   nil,
-		"PRAGMA journal_mode = MEMORY":                                 {"durability"},
-		"PRAGMA journal_mode = OFF":                                    {"durability"},
-		"PRAGMA journal_mode = TRUNCATE":                               nil,
-		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY)":              {"form", "form"},
-		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, alone)":       {"form"},
-		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, type)":        {"form"},
-		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, alone, type)": nil,
-		"CREATE TABLE chanq_others (id BLOB PRIMARY KEY)":              nil,
-		"CREATE VIEW chanq_orders__dead AS SELECT 1 AS id":             {"table"},
+		"PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (n)":              {"encoding"},
+		"PRAGMA encoding = 'UTF-16be'; CREATE TABLE t (n)":              {"encoding"},
+		"PRAGMA synchronous = NORMAL":                                   {"durability"},
+		"PRAGMA synchronous = OFF":                                      {"durability"},
+		"PRAGMA synchronous = EXTRA":                                    nil,
+		"PRAGMA journal_mode = MEMORY":                                  {"durability"},
+		"PRAGMA journal_mode = OFF":                                     {"durability"},
+		"PRAGMA journal_mode = TRUNCATE":                                nil,
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY)":               {"form", "form"},
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, lapses)":       {"form"},
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, type)":         {"form"},
+		"CREATE TABLE chanq_orders (id BLOB PRIMARY KEY, lapses, type)": nil,
+		"CREATE TABLE chanq_others (id BLOB PRIMARY KEY)":               nil,
+		"CREATE VIEW chanq_orders__dead AS SELECT 1 AS id":              {"table"},
 	} {
 		db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "queue.db"))
 		require.NoError(t, err)

@@ -32,7 +32,7 @@ const endList = `(
 
 func nackOf(attempts string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + p.amount, lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, crashes = 0, alone = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+SET due_at = {now} + p.amount, lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + endList + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
@@ -52,7 +52,7 @@ const deadLetterDeleteText = `DELETE FROM {live} WHERE rowid IN (
 RETURNING id, fence`
 
 // A release keeps the place of the message.
-const releaseText = `UPDATE {live} SET lease_until = 0, fence = fence + 1, attempts = attempts - 1, alone = 0, leased_by = NULL WHERE rowid IN (` + matched + `)
+const releaseText = `UPDATE {live} SET lease_until = 0, fence = fence + 1, attempts = attempts - 1, leased_by = NULL WHERE rowid IN (` + matched + `)
 RETURNING id, fence - 1`
 
 func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {

@@ -115,8 +115,7 @@ const (
 // the rule, because a claim would skip rows that another one reads at that moment. It writes rows and no index entry, so it leaves no
 // ghost. As no column changes its width, it never splits a page.
 //
-// @now and the heads have the column's type, so the comparisons are a plain range of the index. Suspects that have not expired are
-// skipped without a lock. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
+// @now and the heads have the column's type, so the comparisons are a plain range of the index. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
 // have been read.
 const claimLane = `    UPDATE q
     {set}
@@ -125,7 +124,7 @@ const claimLane = `    UPDATE q
         SELECT TOP (@left) u.id
         FROM ` + claimFree + `
         INNER JOIN {live} AS u WITH ({lock}, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
-        WHERE ` + claimable + ` AND u.due_at <= @now AND u.lease_until <= @now
+        WHERE ` + claimable + ` AND u.due_at <= @now AND u.leased_by IS NULL
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
@@ -133,11 +132,9 @@ const claimLane = `    UPDATE q
     SET @left = @left - @@ROWCOUNT;
 `
 
-// claimable: an expired lease still has its holder, and claiming it counts an expired lease.
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
-	claimable = `i.priority = @p AND {from} AND i.due_at <= @now
-          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses} OR i.expires_at <= @now)`
+	claimable = `i.priority = @p AND {from} AND i.due_at <= @now AND i.leased_by IS NULL`
 )
 
 // A fence grows from the beginning of the millisecond, or from its current value if that is greater, but see HighFence. A count at its
@@ -146,7 +143,6 @@ const (
 	claimSet = `SET lease_until = @until,
         fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
         attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
-        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
@@ -195,46 +191,6 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("heads", packHeads(p.Heads)))
 }
 
-// markText leases one row by its key. READPAST with XLOCK: it skips a row that another transaction has locked in any mode. It writes the
-// row and no index entry, as a claim does, and the commit does not use delayed durability for the same reason.
-const markText = settling + `~SET DEADLOCK_PRIORITY LOW;
-DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
-DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
-IF ` + notPaused + `
-    UPDATE q
-    SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
-        attempts = CASE WHEN ` + markedAgain + ` OR q.attempts >= {last attempt} THEN q.attempts ELSE q.attempts + 1 END,
-        lapses = CASE WHEN q.leased_by IS NULL OR ` + markedAgain + ` OR q.lapses >= {last lapse} THEN q.lapses ELSE q.lapses + 1 END,
-        crashes = CASE WHEN q.leased_by IS NULL OR q.alone = 0 OR ` + markedAgain + ` OR q.crashes >= {last lapse} THEN q.crashes ELSE q.crashes + 1 END,
-        leased_by = @by,
-        alone = @alone
-    ` + claimOutput + claimNoContents + `, DATALENGTH(inserted.body) AS size
-    FROM {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK)
-    WHERE q.id = @id AND q.fence = @fence AND q.due_at <= @now AND (q.lease_until <= @now OR ` + markedAgain + `)
-    OPTION (KEEPFIXED PLAN);
-`
-
-const markedAgain = `@again = 1 AND q.leased_by = @by`
-
-func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
-	days, ms := span(build.Milliseconds(m.Lease))
-	again := int32(0)
-	if m.Again {
-		again = 1
-	}
-	return call(q.mark, "@id binary(16), @fence bigint, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @alone smallint, @again int",
-		sql.Named("id", m.ID[:]),
-		sql.Named("fence", m.Fence),
-		sql.Named("lease_days", days),
-		sql.Named("lease_ms", ms),
-		sql.Named("by", m.Consumer[:]),
-		sql.Named("salt", m.Salt),
-		sql.Named("alone", int16(m.Alone)),
-		sql.Named("again", again))
-}
-
 // contentsText reads the row of a lease. With READCOMMITTEDLOCK it waits up to LockWait for a row that is being deleted, and does not
 // take it for deleted.
 const contentsText = session + `~SET LOCK_TIMEOUT {wait};
@@ -248,24 +204,23 @@ func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
 	return call(q.contents, "@id binary(16), @fence bigint", sql.Named("id", item.ID[:]), sql.Named("fence", item.Fence))
 }
 
-// nextDueText walks each lane from its head to its first message that is not leased, by IX and the rows.
+// nextDueText walks each lane from its head to its first message that no consumer leases, by IX and the rows.
 //
 // READPAST never waits: it skips the rows of a claim or an uncommitted producer, as a claim would. It needs READCOMMITTEDLOCK, without
 // which it has no effect if READ_COMMITTED_SNAPSHOT is on. The S lock on each entry and row is released after it is read. A dirty read
 // instead would count rows of open transactions as due, and the claim of the caller would find nothing.
 var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ` + headsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
-FROM (VALUES (2, @head3, @id3), (1, @head2, @id2), (0, @head1, @id1), (-1, @head0, @id0)) AS p (priority, head, id)
+FROM ` + headList + `
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM ` + looked + `
-    WHERE q.priority = p.priority AND q.due_at >= p.head AND (q.due_at > p.head OR q.id >= p.id) AND q.lease_until <= @now AND ` + innocent + `
+    WHERE q.priority = p.priority AND q.due_at >= p.head AND (q.due_at > p.head OR q.id >= p.id) AND q.leased_by IS NULL
     ORDER BY q.due_at, q.id) AS f
 ` + unlessPaused
 
 const (
-	// innocent: the message is no suspect, or has expired, so that a consumer only has to dead-letter it.
-	innocent = `(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < {suspect lapses} OR q.expires_at <= @now)`
+	headList = `(VALUES (2, @head3, @id3), (1, @head2, @id2), (0, @head1, @id1), (-1, @head0, @id0)) AS p (priority, head, id)`
 
 	looked = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 
@@ -305,35 +260,31 @@ SELECT @due AS due_in_ms;
 
 func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, "") }
 
-// rescanText walks each lane from its beginning, over ghosts and leased messages, to its first message that no consumer leases, and on
-// to the first that can be claimed if that one is a suspect. If there is none, all due messages are leased, and it walks the lane
-// again, up to a hundred thousand messages, for the earliest end of a lease. Each MIN is over one row or these messages, and returns
-// one row even if there is none. Hints and locks are those of nextDueText.
-const rescanText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT p.priority,
+// rescanText walks each lane from its beginning, over ghosts and leased messages, to its first message that no consumer leases. If there is
+// none, all due messages are leased, and it walks the lane again, up to a hundred thousand messages, for the earliest end of a lease. A third
+// walk ends at the first expired lease, or at the first free message behind the head: claims have passed what is before it. Each MIN is over
+// one row or these messages, and returns one row even if there is none. Hints and locks are those of nextDueText.
+var rescanText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + headsText() + `SELECT p.priority,
        DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS consumers,
-       r.id, r.fence, r.crashes, r.alone, CASE WHEN f.suspect = 0 THEN f.id END AS head_id
-FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+       r.id AS head_id, r.lapses, CASE WHEN x.lost = 1 THEN DATEDIFF_BIG(millisecond, '19700101', x.due_at) END AS lost_at, CASE WHEN x.lost = 1 THEN x.id END AS lost_id
+FROM ` + headList + `
 CROSS APPLY (
-    SELECT MIN(e.due_at) AS due_at, MIN(e.suspect) AS suspect, MIN(e.id) AS id, MIN(e.fence) AS fence, MIN(e.crashes) AS crashes, MIN(e.alone) AS alone FROM (
-        SELECT TOP (1) q.due_at, q.id, q.fence, q.alone, CASE WHEN ` + innocent + ` THEN 0 ELSE 1 END AS suspect,
-               CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
+    SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id, MIN(e.lapses) AS lapses FROM (
+        SELECT TOP (1) q.due_at, q.id, q.lapses
+        FROM ` + looked + `
+        WHERE q.priority = p.priority AND q.due_at <= @now AND q.leased_by IS NULL
+        ORDER BY q.due_at, q.id) AS e) AS r
+CROSS APPLY (
+    SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id, MIN(e.lost) AS lost FROM (
+        SELECT TOP (1) q.due_at, q.id, CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END AS lost
         FROM ` + looked + `
         WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
-        ORDER BY q.due_at, q.id) AS e) AS f
-CROSS APPLY (
-    SELECT MIN(e.due_at) AS due_at FROM (
-        SELECT TOP (1) q.due_at
-        FROM ` + looked + `
-        WHERE f.suspect = 1 AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now AND ` + innocent + `
-        ORDER BY q.due_at, q.id) AS e) AS n
-CROSS APPLY (
-    SELECT CASE WHEN f.suspect = 1 THEN n.due_at ELSE f.due_at END AS due_at, CASE WHEN f.suspect = 1 THEN f.id END AS id,
-           CASE WHEN f.suspect = 1 THEN f.fence END AS fence, CASE WHEN f.suspect = 1 THEN f.crashes END AS crashes,
-           CASE WHEN f.suspect = 1 THEN f.alone END AS alone) AS r
+          AND (q.leased_by IS NOT NULL OR q.due_at > p.head OR q.due_at = p.head AND q.id >= p.id)
+        ORDER BY q.due_at, q.id) AS e) AS x
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at FROM (
         SELECT TOP (1) q.due_at
@@ -348,4 +299,45 @@ CROSS APPLY (
         ORDER BY q.due_at, q.id) AS e) AS l
 ` + unlessPaused
 
-func (q *queue) Rescan() sqlbatch.Statement { return call(q.rescan, "") }
+func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
+	return call(q.rescan, headsDeclaration, sql.Named("heads", packHeads(f)))
+}
+
+// rescueText walks a lane from a place on, with the locks of nextDueText, and then locks the rows whose leases had ended. A lease might have
+// been extended, or another consumer might have the message by now, so the end is checked again under the lock. Rows and entries that others
+// have locked are skipped. Six of the bytes of NEWID are random.
+const rescueText = settling + `~SET DEADLOCK_PRIORITY LOW;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @at datetime2(3) = DATEADD(millisecond, @at_ms, DATEADD(day, @at_days, @epoch));
+DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
+DECLARE @lost TABLE (id binary(16) NOT NULL, lost int NOT NULL, PRIMARY KEY CLUSTERED (id));
+INSERT INTO @lost (id, lost)
+SELECT TOP ({rescued}) q.id, CASE WHEN q.leased_by IS NOT NULL AND q.lease_until <= @now THEN 1 ELSE 0 END
+FROM ` + looked + `
+WHERE q.priority = @p AND q.due_at >= @at AND (q.due_at > @at OR q.id >= @id) AND q.due_at <= @now
+ORDER BY q.due_at, q.id
+OPTION (KEEPFIXED PLAN);
+UPDATE q
+SET due_at = CASE WHEN q.lapses >= 1 AND q.lapses <= @most - 2
+        THEN DATEADD(millisecond, CONVERT(int, CONVERT(bigint, SUBSTRING(CONVERT(binary(16), NEWID()), 11, 6)) % {scatter of q.lapses}), @now) ELSE q.due_at END,
+    lease_until = '19700101',
+    fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) THEN @mark ELSE q.fence + 1 END,
+    lapses = CASE WHEN q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
+    leased_by = NULL
+OUTPUT inserted.id, inserted.priority, DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at
+FROM @lost AS a
+INNER JOIN {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+{entry joins}WHERE a.lost = 1 AND q.leased_by IS NOT NULL AND q.lease_until <= @now
+` + fromListOptions + `;
+`
+
+func (q *queue) Rescue(r sqlbatch.RescueParams) sqlbatch.Statement {
+	days, ms := span(r.From.Due)
+	return call(q.rescue, "@p smallint, @at_days int, @at_ms int, @id binary(16), @most int",
+		sql.Named("p", int16(r.Priority)),
+		sql.Named("at_days", days),
+		sql.Named("at_ms", ms),
+		sql.Named("id", r.From.ID[:]),
+		sql.Named("most", int32(r.MaxCrashes)))
+}

@@ -46,13 +46,13 @@ var remedies = map[string]string{
 // queue has the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew []func() string // by batchSize, each rendered when it is first used
-	find, look          string
-	claim, claimPast    string // claimPast: also past readers
-	mark                string
-	contents            string
-	nextDue, rescan     string
-	dueOrLocked         string
+	enqueue, enqueueNew     []func() string // by batchSize, each rendered when it is first used
+	find, look              string
+	claim, claimPast        string // claimPast: also past readers
+	mark                    string
+	contents                string
+	nextDue, rescan, rescue string
+	dueOrLocked             string
 
 	ack, archive, nack, snooze, release, deadLetter, extend string
 
@@ -130,10 +130,10 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		look:        render(lookText),
 		claim:       render(strings.ReplaceAll(claimText(), "{lock}", "UPDLOCK")),
 		claimPast:   render(strings.ReplaceAll(claimText(), "{lock}", "XLOCK")),
-		mark:        render(markText),
 		contents:    render(contentsText),
 		nextDue:     render(nextDueText),
 		rescan:      render(rescanText),
+		rescue:      render(rescueText),
 		dueOrLocked: render(dueOrLockedText),
 		version:     render(versionText),
 		record:      render(recordText),
@@ -325,10 +325,10 @@ func names(n sqlbatch.Names) build.Words {
 		"{df due_at}", bracket("DF_"+live+"__due_at"), "{df lease_until}", bracket("DF_"+live+"__lease_until"),
 		"{df enqueued_at}", bracket("DF_"+live+"__enqueued_at"),
 		"{df fence}", bracket("DF_"+live+"__fence"), "{df attempts}", bracket("DF_"+live+"__attempts"),
-		"{df lapses}", bracket("DF_"+live+"__lapses"), "{df crashes}", bracket("DF_"+live+"__crashes"), "{df alone}", bracket("DF_"+live+"__alone"), "{ck priority}", bracket("CK_"+live+"__priority"),
+		"{df lapses}", bracket("DF_"+live+"__lapses"), "{ck priority}", bracket("CK_"+live+"__priority"),
 		"{ck values}", bracket("CK_"+live+"__values"), "{ck sizes}", bracket("CK_"+live+"__sizes"), "{ck order}", bracket("CK_"+live+"__order"),
 		"{last fence}", "0x"+strconv.FormatInt(sqlbatch.LastFence, 16), "{high fence}", "0x"+strconv.FormatInt(sqlbatch.HighFence, 16),
-		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{version}", strconv.Itoa(sqlbatch.Version), "{kept lapses}", strconv.Itoa(sqlbatch.KeptLapses), "{rescued}", strconv.Itoa(sqlbatch.RescueRows), "{scatter of q.lapses}", build.Scatter("q.lapses"), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_dedup"),
 		"{dead cause}", bracket("IX_"+dead+"_cause"), "{'dead cause'}", unicodeString("IX_"+dead+"_cause"), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_dedup"),

@@ -72,7 +72,7 @@ func (q *queue) Version() sqlbatch.Statement { return call(q.version, "") }
 // problemsText reads only the catalog, which every login may do for the tables that it may read and for the current database.
 // Tables from before the first release lack a column.
 const problemsText = session + `SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
-FROM (VALUES (N'alone'), (N'type')) AS c (name)
+FROM (VALUES (N'lapses'), (N'type')) AS c (name)
 WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name) IS NULL
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found

@@ -150,10 +150,10 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		for _, s := range []sqlbatch.Statement{
 			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Inline: n, Heads: suite.HeadsAt(0, int64(ms), math.MaxInt64)}),
-			q.Mark(sqlbatch.MarkParams{Lease: ms, Salt: int64(n), Again: n%2 == 0}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
+			q.Rescue(sqlbatch.RescueParams{Priority: 2, From: sqlbatch.Head{Due: int64(ms)}, MaxCrashes: n}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(suite.Releases(items)), q.DeadLetter(deadLetters), q.Extend(suite.Consumer, items, ms),
 			q.Ack(nil), q.Nack(nil), q.DeadLetter(nil),
-			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(suite.HeadsAt(int64(ms))), q.Rescan(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
+			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(suite.HeadsAt(int64(ms))), q.Rescan(sqlbatch.Heads{}), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
 			q.Look(ids), q.Join(sqlbatch.Consumer{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
 		} {
 			note(t, s)
@@ -212,7 +212,7 @@ func TestMigrationsCheckBeforeTheyCreate(t *testing.T) {
 				continue
 			}
 			require.True(t, strings.HasPrefix(text, "IF "), text)
-			require.Equal(t, strings.Count(text, "CREATE ")+strings.Count(text, "THROW "), strings.Count(text, "IF "), text)
+			require.Equal(t, strings.Count(text, "CREATE ")+strings.Count(text, "THROW ")+strings.Count(text, "UPDATE "), strings.Count(text, "IF "), text)
 		}
 	}
 }

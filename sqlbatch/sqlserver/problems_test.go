@@ -26,9 +26,9 @@ func TestProblemsAreDistinguished(t *testing.T) {
 		require.NoError(t, err)
 	}
 	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL)")
-	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column alone"}, {sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
+	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column lapses"}, {sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
 	exec("DROP TABLE dbo.chanq_orders")
-	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL, alone smallint NOT NULL)")
+	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL, lapses smallint NOT NULL)")
 	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
 	exec("CREATE VIEW dbo.chanq_orders__dead AS SELECT 1 AS id")
 	require.Equal(t, []any{sqlbatch.ProblemTable, "[dbo].[chanq_orders__dead] is not a table"}, q.rows(q.Problems())[1])

@@ -41,7 +41,7 @@ DECLARE @owned TABLE (slot smallint NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, above int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, priority int NOT NULL, fence bigint NOT NULL, attempts int NOT NULL, lapses int NOT NULL, expired int NOT NULL,
     enqueued_at bigint NOT NULL, due_at bigint NOT NULL, expires_at bigint NULL, size bigint NOT NULL, order_key varbinary(200) NULL, wait bigint NOT NULL, lives bigint NOT NULL,
-    holder int NOT NULL, crashes int NOT NULL, given int NOT NULL, held int NOT NULL, locked int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+    holder int NOT NULL, given int NOT NULL, held int NOT NULL, locked int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 INSERT INTO @owned (slot)
 SELECT s.slot
 ` + fromOwned + `INNER JOIN {slots} AS s WITH (READUNCOMMITTED, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
@@ -116,9 +116,8 @@ const oneSlot = `DECLARE @slot smallint = (SELECT MIN(o.slot) FROM @owned AS o);
 const (
 	byOther    = `q.leased_by IS NOT NULL AND q.leased_by <> @by`
 	lapsedThen = `CASE WHEN ` + byOther + ` AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END`
-	inHand     = `(` + lapsedThen + ` < {suspect lapses} OR q.leased_by = @by)`
 
-	rowColumns = `(seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)`
+	rowColumns = `(seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, given, held, locked)`
 	rowValues  = `q.seq, q.id, q.slot, q.priority, q.fence,
        CASE WHEN q.leased_by = @by OR q.attempts >= {last attempt} THEN q.attempts ELSE q.attempts + 1 END,
        ` + lapsedThen + `,
@@ -128,15 +127,14 @@ const (
        CASE WHEN q.lease_until > @now AND q.lease_until > q.due_at AND (q.leased_by IS NULL OR q.leased_by <> @by) THEN DATEDIFF_BIG(millisecond, @now, q.lease_until)
             WHEN q.due_at > @now THEN DATEDIFF_BIG(millisecond, @now, q.due_at) ELSE CONVERT(bigint, 0) END,
        CASE WHEN q.expires_at IS NULL THEN CONVERT(bigint, 0) WHEN q.expires_at <= @now THEN CONVERT(bigint, 1) ELSE DATEDIFF_BIG(millisecond, @now, q.expires_at) END,
-       CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END,
-       CASE WHEN ` + byOther + ` AND q.alone > 0 AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END`
+       CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END`
 )
 
 // rowsOf looks up the rows of the entries that were walked.
 func rowsOf(given, condition string) string {
 	return `INSERT INTO @rows ` + rowColumns + `
 SELECT ` + rowValues + `,
-       CASE WHEN ` + given + ` AND ` + inHand + ` THEN 1 ELSE 0 END, 0, 0
+       CASE WHEN ` + given + ` THEN 1 ELSE 0 END, 0, 0
 FROM @walked AS w
 INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id AND q.seq = w.seq
 ` + condition + fromListOptions + `;
@@ -148,7 +146,7 @@ INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id
 func readClose(fence, upto string) string {
 	columns := func(row, contents, given string) string {
 		return strings.NewReplacer("{r}", row, "{contents}", contents, "{given}", given).Replace(`{r}id, {r}priority, {r}fence, {r}attempts, {r}lapses, {r}expired, {r}enqueued_at, {r}due_at, {r}expires_at, {contents}, {r}size,
-       {r}slot, {r}seq, {r}order_key, {r}wait, {r}lives, {r}holder, {r}held, {r}crashes, {given} AS given, {r}locked`)
+       {r}slot, {r}seq, {r}order_key, {r}wait, {r}lives, {r}holder, {r}held, {given} AS given, {r}locked`)
 	}
 	return findHeld + `UPDATE r
 SET given = 2
@@ -174,7 +172,7 @@ const (
 	noContents = `CONVERT(bigint, NULL) AS expires_at, ` + claimNoContents
 
 	noPlace = `CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
-       0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked`
+       0 AS holder, 0 AS held, 0 AS given, 0 AS locked`
 
 	redriven = `(SELECT s.redriven FROM {queues} AS s WITH (READUNCOMMITTED) WHERE s.name = {name})`
 
@@ -308,7 +306,7 @@ IF @walks = 1
 BEGIN
     INSERT INTO @rows ` + rowColumns + `
     SELECT ` + rowValues + `,
-           CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0, ` + locked + `
+           ` + given + `, 0, ` + locked + `
     ` + fromIDs + `INNER JOIN {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
     WHERE EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
     ` + fromListOptions + `;
@@ -320,7 +318,7 @@ BEGIN
         BEGIN TRY
             INSERT INTO @rows ` + rowColumns + `
             SELECT ` + rowValues + `,
-                   CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0, ` + locked + `
+                   ` + given + `, 0, ` + locked + `
             FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
             WHERE q.id = @id AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot);
         END TRY

@@ -23,7 +23,6 @@ const (
 	// joinSkipping leaves out rows that others have locked in any mode.
 	joinSkipping = `INNER JOIN {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 `
-	another     = `CASE WHEN ` + byOther + ` THEN 1 ELSE 0 END`
 	staysMarked = `@lapsed = 0 AND ` + byOther
 )
 
@@ -41,7 +40,6 @@ var (
 SET lease_until = '19700101',
     fence = ` + of("q.", fenceAfter) + `,
     attempts = CASE WHEN q.leased_by IS NULL THEN q.attempts ELSE q.attempts - 1 END,
-    alone = 0,
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
 ` + itemsWithFences + joinLease + fromListOptions + `;
@@ -69,12 +67,9 @@ OUTPUT deleted.id, deleted.fence
 SET fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) OR q.fence + 1 < a.delivery THEN a.delivery ELSE q.fence + 1 END,
     attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
     lapses = ` + lapsedThen + `,
-    crashes = CASE WHEN ` + byOther + ` AND q.alone > 0 AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END,
-    leased_by = @by,
-    alone = @alone
-OUTPUT inserted.id, inserted.fence, inserted.lapses, inserted.crashes
-` + itemsWithFences + joinSkipping + `WHERE @alone > 0 OR q.lapses + ` + another + ` < {suspect lapses}
-` + fromListOptions + `;
+    leased_by = @by
+OUTPUT inserted.id, inserted.fence, inserted.lapses
+` + itemsWithFences + joinSkipping + fromListOptions + `;
 `
 
 	releaseOrderedText = settling + `UPDATE q
@@ -82,12 +77,9 @@ SET fence = ` + of("q.", fenceAfter) + `,
     attempts = CASE WHEN @lapsed = 1 AND q.leased_by IS NULL AND q.attempts < {last attempt} THEN q.attempts + 1
                     WHEN @lapsed = 0 AND q.leased_by = @by THEN q.attempts - 1 ELSE q.attempts END,
     lapses = CASE WHEN @lapsed = 1 AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
-    crashes = CASE WHEN @lapsed = 1 AND q.alone > 0 AND q.leased_by = @by AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END,
     lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE '19700101' END,
-    alone = CASE WHEN ` + staysMarked + ` THEN q.alone ELSE 0 END,
     leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END
-OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND inserted.lapses < {last lapse} THEN inserted.lapses + 1 ELSE inserted.lapses END AS lapses,
-       CASE WHEN inserted.alone > 0 AND inserted.crashes < {last lapse} THEN inserted.crashes + 1 ELSE inserted.crashes END AS crashes
+OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND inserted.lapses < {last lapse} THEN inserted.lapses + 1 ELSE inserted.lapses END AS lapses
 ` + itemsWithFences + joinSkipping + fromListOptions + `;
 `
 )
@@ -116,10 +108,10 @@ func packFences[T any](items []T, split func(T) (sqlbatch.Item, int64)) (list []
 
 func releaseItem(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
 
-func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+func (q *queue) MarkOrdered(consumer [16]byte, items []sqlbatch.MarkItem) sqlbatch.Statement {
 	list, fences := packFences(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
-	return q.orderedCall(q.markOrdered, itemsDeclaration+", @d varbinary(8000), @by binary(16), @alone smallint",
-		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", consumer[:]), sql.Named("alone", int16(alone)))
+	return q.orderedCall(q.markOrdered, itemsDeclaration+", @d varbinary(8000), @by binary(16)",
+		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", consumer[:]))
 }
 
 func (q *queue) ReleaseOrdered(consumer [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {

@@ -58,8 +58,8 @@ func (q *ordered) see(st sqlbatch.Statement) (s seen, err error) {
 	s.drawn, s.upto = last[2].(int64), last[7].(int64)
 	s.bodies = bodiesOf(q.t, rows)
 	for _, row := range rows[:len(rows)-1] {
-		if row[23] == int64(1) {
-			require.Equal(q.t, []any{nil, nil, nil, nil, int64(0)}, append(row[9:13:13], row[22]), "it has no contents")
+		if row[22] == int64(1) {
+			require.Equal(q.t, []any{nil, nil, nil, nil, int64(0)}, append(row[9:13:13], row[21]), "it has no contents")
 			s.locked = append(s.locked, row[15].(int64))
 		}
 	}
@@ -69,7 +69,7 @@ func (q *ordered) see(st sqlbatch.Statement) (s seen, err error) {
 
 // bodiesOf returns the bodies of an answer, by number.
 func bodiesOf(t require.TestingT, rows [][]any) (bodies []byte) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(row []any) bool { return row[0] == nil || row[22] == int64(0) })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row []any) bool { return row[0] == nil || row[21] == int64(0) })
 	slices.SortFunc(rows, func(a, b []any) int { return int(a[15].(int64) - b[15].(int64)) })
 	for _, row := range rows {
 		bodies = append(bodies, row[12].(string)...)
@@ -238,7 +238,7 @@ func TestALockedRowHasItsColumnsOfOrder(t *testing.T) {
 				require.Len(t, rows, 2)
 				require.Equal(t, before[0], rows[0][0])
 				require.Equal(t, before[14:17], rows[0][14:17], "slot, seq, order_key")
-				require.Equal(t, int64(1), rows[0][23])
+				require.Equal(t, int64(1), rows[0][22])
 			}
 			require.NoError(t, tx.Rollback())
 			q.requireRead(q.readOf(slots...), []byte{1}, nil)
@@ -557,7 +557,7 @@ func TestALookDistinguishesLockedFromAbsentRows(t *testing.T) {
 			for _, row := range q.rows(q.LookOrdered(q.consumer, q.owned(0), ids)) {
 				if row[0] != nil {
 					n := slices.IndexFunc(items, func(i sqlbatch.Item) bool { return i.ID == suite.IDOf(row[0]) })
-					all[byte(n+1)] = row[23].(int64)
+					all[byte(n+1)] = row[22].(int64)
 				}
 			}
 			return all
@@ -621,7 +621,7 @@ func TestAReadLocksOneRowAtATime(t *testing.T) {
 					require.Positive(t, seen.Load(), name)
 					require.LessOrEqual(t, most.Load(), int64(1), name)
 					if name == "read" || name == "refill" {
-						locked := slices.DeleteFunc(rows, func(row []any) bool { return row[23] != int64(1) })
+						locked := slices.DeleteFunc(rows, func(row []any) bool { return row[22] != int64(1) })
 						require.Equal(t, disturbed, len(locked) == 3, name)
 					}
 				}
@@ -820,7 +820,7 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 					bodies, found := bodiesOf(t, rows), map[[16]byte]bool{}
 					for _, row := range rows[:len(rows)-1] {
 						found[suite.IDOf(row[0])] = true
-						locked += int(row[23].(int64))
+						locked += int(row[22].(int64))
 					}
 					behind, ahead := ranges(r, rows)
 					if behind < r.Cursor || ahead < math.MaxInt64 {

@@ -161,7 +161,7 @@ BEGIN
     FROM @passed AS p
     WHERE EXISTS (SELECT 1 FROM @rows AS r WHERE r.seq = p.seq AND r.id = p.id);
     INSERT INTO @rows ` + rowColumns + `
-    SELECT q.seq, q.id, q.slot, 0, q.fence, 0, 0, 0, 0, 0, NULL, 0, q.order_key, 0, 0, 0, 0, 0, 0, 1
+    SELECT q.seq, q.id, q.slot, 0, q.fence, 0, 0, 0, 0, 0, NULL, 0, q.order_key, 0, 0, 0, 0, 0, 1
     FROM @passed AS p
     INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
     ` + fromListOptions + `;

@@ -263,7 +263,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	require.Len(t, read, 2+1)
 	require.Equal(t, []any{int64(1), int64(3<<sqlbatch.SeqBits - 1)}, read[2][1:3], "the slot was walked, and the first number belongs to no message")
 	runs(consumer, q.Refill(sqlbatch.RefillParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Keys: []string{"a"}}), q.Fetch(me, own, [][16]byte{{1}}), q.LookOrdered(me, own, [][16]byte{{1}}),
-		q.HeldKeys([]int{1}, []string{"a"}), q.MarkOrdered(me, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(me, suite.Releases(items), true), q.Release(suite.Releases(items)))
+		q.HeldKeys([]int{1}, []string{"a"}), q.MarkOrdered(me, []sqlbatch.MarkItem{{Item: items[0]}}), q.ReleaseOrdered(me, suite.Releases(items), true), q.Release(suite.Releases(items)))
 	runs(consumer, q.Extend(suite.Consumer, items, time.Minute), q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0]}}), q.Archive(items),
 		q.SlotStats(10), q.GiveSlots(me, []sqlbatch.OwnedSlot{{Slot: 1}}))
 	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq", "DELETE dbo.chanq__slots", "INSERT dbo.chanq__slots (queue, slot, fence) VALUES ('orders', 9, 0)")

@@ -41,14 +41,14 @@ func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
 // a DBA can run them by hand unchanged.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
-	m := sqlbatch.Migration{Number: 1, Registry: 1}
+	m := sqlbatch.Migration{Number: sqlbatch.Version, Registry: 1}
 	before, index, after := []string(nil), []string{dueIndexText}, []string(nil)
 	if r.ordered {
 		before, index, after = []string{slotsTableText, slotRowsText, numbersText, firstNumberText}, []string{seqIndexText, slotIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
 		[]string{schemaText + queuesTableText, consumersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
+			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -63,9 +63,20 @@ BEGIN
 END;
 `
 
+// convertText keeps messages of version 1 from being dead-lettered for expired leases that did not count before. Their table keeps two columns
+// that nothing reads any more.
+const convertText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} AND s.version < 2)
+    UPDATE {live} SET attempts = attempts - (lapses - {kept lapses}), lapses = {kept lapses} WHERE lapses > {kept lapses};
+`
+
+// raiseText lets programs of version 1 refuse the queue.
+const raiseText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} AND s.version < {version})
+    UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name};
+`
+
 // firstRecordText lets Open find a queue that was created by hand. See recordText.
-const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
-SELECT {name}, 1, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, min_version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
+SELECT {name}, {version}, {version}, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 `
 
@@ -138,9 +149,7 @@ BEGIN
         expires_at datetime2(3) NULL,
         fence bigint NOT NULL CONSTRAINT {df fence} DEFAULT (0),
         attempts int NOT NULL CONSTRAINT {df attempts} DEFAULT (0),
-        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),
-        crashes smallint NOT NULL CONSTRAINT {df crashes} DEFAULT (0),
-        alone smallint NOT NULL CONSTRAINT {df alone} DEFAULT (0),{live order}
+        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),{live order}
         dedup_key varbinary(200) NULL,
         type varbinary(100) NULL,
         leased_by binary(16) NULL,
@@ -150,7 +159,7 @@ BEGIN
         CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
-            AND lapses >= 0 AND crashes >= 0 AND alone >= 0 AND alone <= 2 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
+            AND lapses >= 0 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
         CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0 AND DATALENGTH([type]) > 0
             AND CONVERT(nvarchar(100), CONVERT(varchar(100), [type])) COLLATE Latin1_General_BIN2 NOT LIKE N'%[^ -~]%'){order checks}
     );

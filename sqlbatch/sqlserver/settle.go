@@ -110,8 +110,6 @@ SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     fence = q.fence + 1,
     attempts = {attempts},
     lapses = 0,
-    crashes = 0,
-    alone = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error
                       ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
@@ -156,7 +154,6 @@ const releaseText = settling + `UPDATE q
 SET lease_until = '19700101',
     fence = q.fence + 1,
     attempts = q.attempts - 1,
-    alone = 0,
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
 ` + items + joinLease + fromListOptions + `;

@@ -17,7 +17,7 @@ const (
 	Find       Kind = "find"
 	Look       Kind = "look"
 	Claim      Kind = "claim"
-	Mark       Kind = "mark"
+	Rescue     Kind = "rescue"
 	Contents   Kind = "contents"
 	NextDue    Kind = "next due"
 	Rescan     Kind = "rescan"
@@ -87,7 +87,7 @@ var marks = []struct {
 }{
 	{"select 1;", Ping},
 	{"WAITFOR DELAY @every", Watch},
-	{"@again", Mark},
+	{"@at_ms", Rescue},
 	{"SELECT q.dedup_key, q.type, q.headers, q.body\n", Contents},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},

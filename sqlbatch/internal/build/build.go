@@ -55,6 +55,19 @@ func Quote(open, name, shut string) string {
 	return open + strings.ReplaceAll(name, shut, shut+shut) + shut
 }
 
+// Scatter is an expression with the value of sqlbatch.Scatter in milliseconds, for one more than the number of lapses.
+func Scatter(lapses string) string {
+	var b strings.Builder
+	b.WriteString("CASE")
+	most := sqlbatch.Scatter(math.MaxInt)
+	n := 1
+	for ; sqlbatch.Scatter(n+1) < most; n++ {
+		fmt.Fprintf(&b, " WHEN %s = %d THEN %d", lapses, n, Milliseconds(sqlbatch.Scatter(n+1)))
+	}
+	fmt.Fprintf(&b, " ELSE %d END", Milliseconds(most))
+	return b.String()
+}
+
 // Lane numbers the priorities in the order of claims and peeks: from 0 on.
 func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
 

@@ -32,10 +32,10 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"find":          q.Find([][16]byte{id}, []string{value}),
 		"look":          q.Look([][16]byte{id}),
 		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Consumer: id, Salt: int64(n), Heads: heads, Inline: n}),
-		"mark":          q.Mark(sqlbatch.MarkParams{Item: sqlbatch.Item{ID: id, Fence: int64(n)}, Lease: d, Consumer: id, Salt: int64(n), Alone: sqlbatch.OnlySuspect}),
 		"contents":      q.Contents(sqlbatch.Item{ID: id, Fence: int64(n)}),
 		"next-due":      q.NextDue(heads),
-		"rescan":        q.Rescan(),
+		"rescan":        q.Rescan(heads),
+		"rescue":        q.Rescue(sqlbatch.RescueParams{Priority: 1, From: sqlbatch.Head{Due: int64(n), ID: id}, MaxCrashes: n}),
 		"due-or-locked": q.DueOrLocked(),
 		"version":       q.Version(),
 		"problems":      q.Problems(),
@@ -93,7 +93,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 
 // PlainOnly reports whether only plain queues run a statement: ordered ones lack its index.
 func PlainOnly(name string) bool {
-	return name == "claim" || name == "claim-past-readers" || name == "rescan" || name == "next-due" || name == "due-or-locked"
+	return name == "claim" || name == "claim-past-readers" || name == "rescan" || name == "rescue" || name == "next-due" || name == "due-or-locked"
 }
 
 // orderedCalls returns the statements that only ordered queues have.
@@ -112,7 +112,7 @@ func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement 
 		"slots": q.Slots(), "take-slots": q.TakeSlots(consumer, 1, []int{0, 1}), "give-slots": q.GiveSlots(consumer, owned), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
 		"read": q.Read(several), "read-one": q.Read(read), "refill": q.Refill(refillSeveral), "refill-one": q.Refill(refill), "fetch": q.Fetch(consumer, owned, [][16]byte{consumer}),
 		"look-ordered": q.LookOrdered(consumer, owned, [][16]byte{consumer}), "held-keys": q.HeldKeys([]int{1}, []string{value}),
-		"mark-ordered":    q.MarkOrdered(consumer, []sqlbatch.MarkItem{{Item: item, SlotFence: int64(n)}}, sqlbatch.OnlySuspect),
+		"mark-ordered":    q.MarkOrdered(consumer, []sqlbatch.MarkItem{{Item: item, SlotFence: int64(n)}}),
 		"release-ordered": q.ReleaseOrdered(consumer, []sqlbatch.ReleaseItem{{Item: item, Delivery: int64(n)}}, true),
 	}
 }

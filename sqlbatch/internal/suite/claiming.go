@@ -21,9 +21,8 @@ var claiming = []test{
 	{"NextDueIsTheEarliestOfAllLanes", nextDue},
 	{"AFenceIsNeverGivenTwice", fences},
 	{"ALapseIsALeaseThatRanOutWithoutASettle", lapses},
-	{"AClaimLeavesOutSuspectsAndARescanFindsTheFirst", suspects},
-	{"AMarkLeasesOneMessageByItsFence", markOne},
-	{"AMarkCountsCrashesAndARepeatedOneNothing", crashes},
+	{"ARescueEndsExpiredLeasesAndScattersTheirMessages", rescues},
+	{"ARescanFindsTheFirstExpiredLease", rescanForLost},
 	{"AClaimTellsWhatHasExpired", expires},
 	{"AClaimLeavesOutLargeBodies", largeBodies},
 }
@@ -62,6 +61,8 @@ func ranOutInPlace(w *world) {
 	require.Equal(w, []byte{1, 3, 5, 2, 4, 6}, w.inState(sqlbatch.Ready, 10))
 	require.Equal(w, list(6, 0, 0), w.run(w.Stats(10))[0][:3])
 	require.Equal(w, list(2, 0, 0), w.run(w.Stats(2))[0][:3])
+	require.ElementsMatch(w, []byte{3, 4}, w.rescue())
+	require.Equal(w, []byte{1, 3, 5, 2, 4, 6}, w.inState(sqlbatch.Ready, 10))
 	for _, n := range []byte{1, 3, 5, 2, 4, 6} {
 		require.Equal(w, []byte{n}, Numbers(w.run(w.Claim(ClaimOf(1)))))
 	}
@@ -99,7 +100,7 @@ func headsWithIDs(w *world) {
 	send()
 	w.run(w.Claim(from(due, 4)))
 	second := ID(2)
-	require.Equal(w, []any{int64(1000 * due), string(second[:])}, []any{w.run(w.Rescan())[2][1], w.run(w.Rescan())[2][8]}, "where the rescan found a message")
+	require.Equal(w, []any{int64(1000 * due), string(second[:])}, []any{w.run(w.Rescan(sqlbatch.Heads{}))[2][1], w.run(w.Rescan(sqlbatch.Heads{}))[2][4]}, "where the rescan found a message")
 }
 
 // heads tests that each lane begins at its own head, which stays behind the clock by the margin.
@@ -141,7 +142,7 @@ func rescan(w *world) {
 	in := func() map[int64][]any {
 		w.Helper()
 		rows := map[int64][]any{}
-		for _, row := range w.run(w.Rescan()) {
+		for _, row := range w.run(w.Rescan(sqlbatch.Heads{})) {
 			rows[row[0].(int64)] = row[1:4]
 		}
 		return rows
@@ -176,14 +177,14 @@ func rescan(w *world) {
 	require.InDelta(w, time.Hour.Milliseconds()-15_000, rows[-1][1], 15_000)
 	require.Equal(w, []any{nil, int64(2)}, rows[2][1:])
 
-	w.lapse(1)
+	w.expire(1)
 	require.Equal(w, w.get(1)["due_at"], in()[0][0], "a message whose lease expired is in its old place")
 	w.run(w.Claim(ClaimOf(10)))
 	require.Greater(w, due(), int64(0), "what is leased does not count, and what is scheduled is not due")
 	w.lapse(1)
 	require.LessOrEqual(w, due(), int64(0))
 	w.run(w.Pause("someone", "a test"))
-	require.Empty(w, w.run(w.Rescan()))
+	require.Empty(w, w.run(w.Rescan(sqlbatch.Heads{})))
 	require.Nil(w, due())
 }
 
@@ -235,7 +236,7 @@ func fences(w *world) {
 	require.GreaterOrEqual(w, first, before<<sqlbatch.FenceBits+5)
 	require.LessOrEqual(w, first, after<<sqlbatch.FenceBits+5)
 
-	w.lapse(1)
+	w.expire(1)
 	second := claim(1)
 	require.Greater(w, second, first)
 	require.Len(w, w.run(w.Ack(w.items(1))), 1)
@@ -244,8 +245,8 @@ func fences(w *world) {
 
 	future := (w.now() + time.Hour.Milliseconds()) << sqlbatch.FenceBits
 	w.exec("UPDATE chanq_orders SET fence = %d", future)
-	w.lapse(1)
-	require.Equal(w, future+3, claim(3), "of a clock that was set back")
+	w.expire(1)
+	require.Equal(w, future+4, claim(3), "of a clock that was set back")
 }
 
 func lapses(w *world) {
@@ -258,146 +259,122 @@ func lapses(w *world) {
 	w.sendAll(1)
 	require.EqualValues(w, 0, claim())
 	w.lapse(1)
+	require.Empty(w, w.claim(1), "before its rescue it is leased")
+	require.Nil(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0])
+	require.LessOrEqual(w, w.run(w.DueOrLocked())[0][0], int64(0), "there is something to do")
+	require.Equal(w, []byte{1}, w.rescue())
 	require.EqualValues(w, 1, claim())
 	w.run(w.Release(Releases(w.items(1))))
 	require.EqualValues(w, 1, claim(), "a release says nothing of it")
-	w.lapse(1)
-	require.EqualValues(w, 2, w.mark(1, 1).Lapses)
+	w.expire(1)
+	require.EqualValues(w, 2, claim())
 	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
 	require.EqualValues(w, 0, claim(), "it came to an end")
+	w.exec("UPDATE chanq_orders SET lapses = 32767, attempts = %d", sqlbatch.LastAttempt)
+	w.exec("UPDATE chanq_orders SET fence = %d", int64(sqlbatch.LastFence))
+	w.lapse(1)
+	require.Equal(w, []byte{1}, w.rescue(), "whatever fence another program wrote")
+	require.EqualValues(w, sqlbatch.LastLapse, claim(), "the counts stop")
+	require.EqualValues(w, sqlbatch.LastAttempt, w.get(1)["attempts"])
 }
 
-func suspects(w *world) {
-	first := func() []any {
-		w.Helper()
-		for _, row := range w.run(w.Rescan()) {
-			if row[0] == int64(0) {
-				return row
-			}
-		}
-		return nil
-	}
-	w.leased(1, 2, 3, 4)
-	for n := byte(1); n <= 4; n++ {
+// rescues tests which leases a rescue ends, and what becomes of their messages.
+func rescues(w *world) {
+	w.send(
+		sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)}, sqlbatch.Row{ID: ID(4)}, sqlbatch.Row{ID: ID(5), Priority: 1},
+	)
+	for n := byte(1); n <= 5; n++ {
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
-	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2 WHERE %s OR %s", w.is(2), w.is(4))
-	w.lapse(1, 2)
-	w.run(w.Release(Releases(w.items(3, 4))))
-	w.exec("UPDATE chanq_orders SET lapses = 2, attempts = 2, crashes = 1 WHERE %s", w.is(3))
+	require.Len(w, w.claim(5), 5)
+	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2 WHERE %s", w.is(4))
+	w.lapse(1, 2, 4, 5)
+	held := w.items(2)[0]
+	due := map[byte]int64{}
+	for n := byte(1); n <= 5; n++ {
+		due[n] = w.get(n)["due_at"].(int64)
+	}
+	from := sqlbatch.Head{Due: due[1], ID: ID(1)}
+	from.ID[15]++
+	before := w.now()
+	rescued := map[byte][]any{}
+	for _, row := range w.run(w.Rescue(sqlbatch.RescueParams{From: from, MaxCrashes: 8})) {
+		rescued[IDOf(row[0])[0]] = row[1:]
+	}
+	require.Len(w, rescued, 2, "1 is before the place, 3 has time left, and 5 has another priority")
+	require.Equal(w, list(0, due[2]), rescued[2], "the first expired lease delays nothing")
+	require.Equal(w, list("ready", nil, 1, held.Fence+1), w.get(2).of("state", "leased_by", "attempts", "fence"))
+	require.Empty(w, w.run(w.Ack([]sqlbatch.Item{held})))
+	delayed := rescued[4][1].(int64)
+	require.Equal(w, delayed, w.get(4)["due_at"])
+	require.GreaterOrEqual(w, delayed, before, "the second does")
+	require.Less(w, delayed, w.now()+time.Minute.Milliseconds())
+	require.Empty(w, w.run(w.Rescue(sqlbatch.RescueParams{From: from, MaxCrashes: 8})))
+	require.Equal(w, []byte{5}, Numbers(w.run(w.Rescue(sqlbatch.RescueParams{Priority: 1, MaxCrashes: 8}))))
 
-	ID1, ID2 := ID(1), ID(2)
-	require.Equal(w, []any{nil, nil, nil, nil, string(ID1[:])}, first()[4:], "the first one is no suspect")
-	rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
-	require.Len(w, rows, 2, "of 2 it would be the second expired lease, 3 has two")
-	require.Equal(w, []int64{1, 1}, []int64{rows[1].Lapses, rows[4].Lapses})
-
-	found := first()
-	require.Equal(w, []any{string(ID2[:]), w.items(2)[0].Fence, int64(0), int64(0), nil}, found[4:])
-	require.GreaterOrEqual(w, found[1], w.get(2)["due_at"].(int64)+5*time.Minute.Milliseconds(), "a claim would find nothing")
-	require.Greater(w, found[2], int64(0))
-	require.Nil(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0])
-	require.LessOrEqual(w, w.run(w.DueOrLocked())[0][0], int64(0), "there is something to do")
-
-	w.lapse(1)
-	require.Equal(w, string(ID1[:]), first()[4], "of two suspects the first")
-	require.Empty(w, w.claim(10))
-	w.exec("UPDATE chanq_orders SET lapses = 0 WHERE %s", w.is(1))
-	require.Equal(w, w.get(1)["due_at"], first()[1])
-	require.Equal(w, []any{nil, nil, nil, nil, string(ID1[:])}, first()[4:], "one that may be claimed comes before it")
-
-	w.claim(10)
-	require.Equal(w, string(ID2[:]), first()[4])
-	w.exec("UPDATE chanq_orders SET expires_at = due_at WHERE %s", w.is(2))
-	require.Equal(w, []any{nil, nil, nil, nil, string(ID2[:])}, first()[4:], "one that has expired is no suspect")
-	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Heads{}))[0][0], int64(0))
-	rows = ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
-	require.Len(w, rows, 1)
-	require.EqualValues(w, 1, rows[2].Expired)
+	// The longest delays, of many messages: they are spread, and end with MaxCrashes.
+	w.exec("DELETE FROM chanq_orders")
+	for lapses, most := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 6: 32 * time.Minute, 7: time.Hour, 20: time.Hour} {
+		sooner, later := 0, 0
+		for n := byte(1); n <= 40; n++ {
+			w.sendAll(n)
+		}
+		require.Len(w, w.claim(40), 40)
+		w.exec("UPDATE chanq_orders SET lapses = %d, attempts = 30, lease_until = %s", lapses, w.at(1))
+		now := w.now()
+		for _, row := range w.run(w.Rescue(sqlbatch.RescueParams{MaxCrashes: 1000})) {
+			after := time.Duration(row[2].(int64)-now) * time.Millisecond
+			require.Less(w, after, most+30*time.Second)
+			if after < most/2 {
+				sooner++
+			} else {
+				later++
+			}
+		}
+		require.Greater(w, sooner, 5, lapses)
+		require.Greater(w, later, 5, lapses)
+		w.exec("UPDATE chanq_orders SET due_at = %s", w.at(1000))
+		require.Len(w, w.claim(40), 40)
+		w.exec("UPDATE chanq_orders SET lapses = %d, attempts = 30, lease_until = %s", lapses, w.at(1))
+		for _, row := range w.run(w.Rescue(sqlbatch.RescueParams{MaxCrashes: lapses + 1})) {
+			require.EqualValues(w, 1000_000, row[2], "it is to be dead-lettered")
+		}
+		w.exec("DELETE FROM chanq_orders")
+	}
 }
 
-func markOne(w *world) {
-	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Type: "t", Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3), Delay: time.Hour})
-	of := func(n byte) sqlbatch.MarkParams {
-		return sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Consumer: Consumer, Salt: 1, Alone: sqlbatch.OnlySuspect}
-	}
-	wrong := of(1)
-	wrong.Fence++
-	require.Empty(w, w.run(w.Mark(wrong)))
-	require.Empty(w, w.run(w.Mark(of(3))), "it is not due")
-	w.run(w.Pause("someone", "a test"))
-	require.Empty(w, w.run(w.Mark(of(1))))
-	w.run(w.Resume())
-
-	before := of(1)
-	row := ClaimedRows(w, w.run(w.Mark(before)))[1]
-	got := w.get(1)
-	require.Equal(w, Claimed{1, 0, w.items(1)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), got["due_at"].(int64), nil, nil, nil, nil, nil, 4}, row)
-	require.Greater(w, row.Fence, before.Fence)
-	require.Equal(w, list("leased", string(Consumer[:])), got.of("state", "leased_by"))
-	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
-	item := w.items(1)[0]
-	require.Equal(w, [][]any{list("k", "t", "h", "body")}, w.run(w.Contents(item)))
-	item.Fence++
-	require.Empty(w, w.run(w.Contents(item)))
-
-	other := of(1)
-	other.Consumer = ID(9)
-	require.Empty(w, w.run(w.Mark(other)), "it is leased")
-	other.Again = true
-	require.Empty(w, w.run(w.Mark(other)), "by another consumer")
-	require.Len(w, w.run(w.Ack(w.items(1))), 1)
-	require.Empty(w, w.run(w.Mark(before)), "it is gone")
-	require.Equal(w, []byte{2}, w.claim(10))
-}
-
-func crashes(w *world) {
-	w.sendAll(1)
-	count := func() (all []int64) {
+// rescanForLost tests that a rescan finds the first expired lease before the head, or behind it before a free message.
+func rescanForLost(w *world) {
+	lost := func(head byte) any {
 		w.Helper()
-		rows, err := w.DB.Query("SELECT attempts, lapses, crashes, alone FROM chanq_orders")
-		require.NoError(w, err)
-		defer rows.Close()
-		require.True(w, rows.Next())
-		all = make([]int64, 4)
-		require.NoError(w, rows.Scan(&all[0], &all[1], &all[2], &all[3]))
-		return all
+		h := HeadsAt(0, 0, 0, 0)
+		if head > 0 {
+			h[-sqlbatch.PriorityLow] = sqlbatch.Head{Due: w.get(head)["due_at"].(int64), ID: ID(head)}
+		}
+		row := w.run(w.Rescan(h))[2]
+		if row[7] == nil {
+			require.Nil(w, row[6])
+			return nil
+		}
+		n := IDOf(row[7])[0]
+		require.Equal(w, w.get(n)["due_at"], row[6])
+		return n
 	}
-	mark := func(alone sqlbatch.Alone, again bool) {
-		w.Helper()
-		before := w.items(1)[0].Fence
-		rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(1)[0], Lease: time.Minute, Consumer: Consumer, Salt: 1, Alone: alone, Again: again})))
-		require.Len(w, rows, 1)
-		require.Greater(w, rows[1].Fence, before)
+	w.leased(1, 2, 3, 4, 5)
+	for n := byte(1); n <= 5; n++ {
+		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
-	mark(sqlbatch.NotAlone, false)
-	require.Equal(w, []int64{1, 0, 0, 0}, count())
-	w.lapse(1)
-	mark(sqlbatch.OnlySuspect, false)
-	require.Equal(w, []int64{2, 1, 0, 1}, count(), "its holder had not read it")
-	mark(sqlbatch.OnlyMessage, true)
-	require.Equal(w, []int64{2, 1, 0, 2}, count(), "by the holder itself")
-	w.lapse(1)
-	mark(sqlbatch.OnlyMessage, true)
-	require.Equal(w, []int64{2, 1, 0, 2}, count(), "which has not died, whatever its lease")
-	w.lapse(1)
-	mark(sqlbatch.OnlySuspect, false)
-	require.Equal(w, []int64{3, 2, 1, 1}, count())
-	require.Len(w, w.run(w.Release(Releases(w.items(1)))), 1)
-	require.Equal(w, []int64{2, 2, 1, 0}, count())
-	mark(sqlbatch.OnlyMessage, true)
-	require.Equal(w, []int64{3, 2, 1, 2}, count())
-	w.lapse(1)
-	mark(sqlbatch.OnlyMessage, false)
-	require.Equal(w, []int64{4, 3, 2, 2}, count())
-	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}})), 1)
-	require.Equal(w, []int64{1, 0, 0, 0}, count())
-
-	w.exec("UPDATE chanq_orders SET lapses = 32767, crashes = 32767, attempts = %d, alone = 2, leased_by = NULL", sqlbatch.LastAttempt-1)
-	mark(sqlbatch.OnlyMessage, false)
-	w.lapse(1)
-	mark(sqlbatch.OnlyMessage, false)
-	require.Equal(w, []int64{sqlbatch.LastAttempt, sqlbatch.LastLapse, sqlbatch.LastLapse, 2}, count(), "the counts stop")
+	require.Nil(w, lost(0))
+	w.lapse(2, 4)
+	require.Equal(w, byte(2), lost(0))
+	require.Equal(w, byte(2), lost(5))
+	require.Equal(w, []byte{2, 4}, w.rescue())
+	require.Nil(w, lost(5))
+	require.EqualValues(w, 1, w.run(w.Rescan(sqlbatch.Heads{}))[2][5], "the lapses of the first message")
+	w.lapse(3, 5)
+	require.Nil(w, lost(1), "2 is free, and the next claim takes it")
+	require.Equal(w, byte(3), lost(3), "claims have passed 2: another transaction has locked it")
+	require.Equal(w, byte(3), lost(5))
 }
 
 func expires(w *world) {
@@ -430,7 +407,7 @@ func largeBodies(w *world) {
 	require.Equal(w, []any{nil, nil, nil, nil}, []any{rows[2].Key, rows[2].Type, rows[2].Headers, rows[2].Body})
 	require.Equal(w, []int64{5, 6}, []int64{rows[1].Size, rows[2].Size})
 	require.Equal(w, [][]any{list(nil, nil, nil, "123456")}, w.run(w.Contents(w.items(2)[0])))
-	w.lapse(1)
+	w.expire(1)
 	p.Inline = -1
 	rows = ClaimedRows(w, w.run(w.Claim(p)))
 	require.Equal(w, []any{nil, nil, nil, nil}, []any{rows[1].Key, rows[1].Type, rows[1].Headers, rows[1].Body})

@@ -134,7 +134,7 @@ func purgesBySeq(w *world) {
 	for _, item := range w.items(8, 9, 10, 11, 12) {
 		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: r.Slots[0].Fence})
 	}
-	require.Len(w, w.run(w.MarkOrdered(Consumer, marks, sqlbatch.NotAlone)), 5)
+	require.Len(w, w.run(w.MarkOrdered(Consumer, marks)), 5)
 	w.extend(8, 9, 10, 11, 12)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(7)[0], Delay: time.Hour}})), 1)
 	var window sqlbatch.Window

@@ -22,7 +22,6 @@ var reading = []test{
 	{"AReadOfSlotsThatAreNotOwnedIsNoAnswer", readsAreWalked},
 	{"AReadReportsWhatHoldsAMessage", readStates},
 	{"AReadReportsHeldKeysAndRedrives", readsHeld},
-	{"ASuspectIsReadWithoutContentsUntilItIsMarked", readsSuspects},
 	{"ARefillReturnsTheMessagesOfItsKeys", refills},
 	{"AFetchReturnsMessagesByTheirIDs", fetches},
 	{"AReadDuringASendMissesNothing", readsDuringSends},
@@ -51,7 +50,7 @@ type readRow map[string]any
 
 var readNames = []string{
 	"id", "priority", "fence", "attempts", "lapses", "expired", "enqueued_at", "due_at", "expires_at", "dedup_key", "type", "headers", "body", "size",
-	"slot", "seq", "order_key", "wait", "lives", "holder", "held", "crashes", "given", "locked",
+	"slot", "seq", "order_key", "wait", "lives", "holder", "held", "given", "locked",
 }
 
 func (r readRow) of(columns ...string) (values []any) {
@@ -171,7 +170,7 @@ func readColumns(w *world) {
 	require.Equal(w, []any{"k1", "t", "h", "body", int64(4)}, one.of("dedup_key", "type", "headers", "body", "size"))
 	require.Equal(w, []any{int64(3), live["seq"], "né", int64(0)}, one.of("slot", "seq", "order_key", "wait"))
 	require.InDelta(w, time.Hour.Milliseconds(), one["lives"], 30_000)
-	require.Equal(w, list(0, 0, 0, 1, 0), one.of("holder", "held", "crashes", "given", "locked"))
+	require.Equal(w, list(0, 0, 1, 0), one.of("holder", "held", "given", "locked"))
 	require.Equal(w, []any{nil, nil, nil, nil, "", int64(0), int64(1)}, two.of("dedup_key", "type", "headers", "order_key", "body", "lives", "given"))
 	require.Equal(w, list(1, 1), three.of("expired", "lives"), "its TTL has ended")
 }
@@ -277,14 +276,14 @@ func readStates(w *world) {
 	items := w.delivered(r, 1, 2)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: items[0].Item, Delivery: items[0].Delivery, Delay: time.Hour}})), 1)
 	require.Len(w, w.run(w.Extend(Consumer, []sqlbatch.Item{items[1].Item}, time.Minute)), 1)
-	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1, lease_until = %s WHERE %s", w.uuid(other), w.at(w.now()/1000+3600), w.is(3))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, lease_until = %s WHERE %s", w.uuid(other), w.at(w.now()/1000+3600), w.is(3))
 	a := w.read(r)
 	require.InDelta(w, time.Hour.Milliseconds(), a.rows[1]["wait"], 30_000, "it is not due")
 	require.Equal(w, list(0, 2), a.rows[1].of("holder", "attempts"))
-	require.Equal(w, list(1, 0, 1, 0), a.rows[2].of("holder", "wait", "attempts", "crashes"), "its own lease")
+	require.Equal(w, list(1, 0, 1), a.rows[2].of("holder", "wait", "attempts"), "its own lease")
 	require.InDelta(w, time.Hour.Milliseconds(), a.rows[3]["wait"], 30_000, "another consumer's lease")
-	require.Equal(w, list(2, 2, 1, 1), a.rows[3].of("holder", "attempts", "lapses", "crashes"), "with that of the holder")
-	require.Equal(w, list(0, 1, 0, 0, 0), a.rows[4].of("holder", "attempts", "lapses", "crashes", "wait"))
+	require.Equal(w, list(2, 2, 1), a.rows[3].of("holder", "attempts", "lapses"), "with that of the holder")
+	require.Equal(w, list(0, 1, 0, 0), a.rows[4].of("holder", "attempts", "lapses", "wait"))
 }
 
 func hexOf(id [16]byte) string { return hex.EncodeToString(id[:]) }
@@ -342,22 +341,6 @@ func readsHeld(w *world) {
 	again := w.read(r).redriven
 	require.Positive(w, again)
 	require.NotEqual(w, a.redriven, again)
-}
-
-func readsSuspects(w *world) {
-	r := w.reader()
-	w.line(0, "a", 1)
-	w.line(0, "b", 2)
-	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2, leased_by = %s", w.uuid(other))
-	a := w.read(r)
-	require.Equal(w, []any{int64(2), int64(3), int64(0), nil}, a.rows[1].of("lapses", "attempts", "given", "body"))
-	require.Equal(w, list(0), w.fetch(r, 1).rows[1].of("given"))
-	item := sqlbatch.Item{ID: ID(1), Fence: a.rows[1]["fence"].(int64)}
-	require.Len(w, w.run(w.MarkOrdered(Consumer, []sqlbatch.MarkItem{{Item: item, SlotFence: r.Slots[0].Fence}}, sqlbatch.OnlySuspect)), 1)
-	a = w.read(r)
-	require.Equal(w, []any{int64(2), int64(3), int64(1), "\x01\x01"}, a.rows[1].of("lapses", "attempts", "given", "body"))
-	require.Equal(w, list(0), a.rows[2].of("given"))
-	require.Equal(w, list(1), w.fetch(r, 1).rows[1].of("given"))
 }
 
 func refills(w *world) {

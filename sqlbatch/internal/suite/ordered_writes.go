@@ -38,8 +38,8 @@ func firstFences(w *world) {
 func marksOrdered(w *world) {
 	r := w.reader()
 	w.line(0, "a", 1, 2, 3, 4)
-	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1 WHERE NOT (%s)", w.uuid(other), w.is(1))
-	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2, alone = 0 WHERE %s", w.is(3))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1 WHERE NOT (%s)", w.uuid(other), w.is(1))
+	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2 WHERE %s", w.is(3))
 	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", r.Slots[0].Fence+10, w.is(4))
 	var items []sqlbatch.MarkItem
 	for _, item := range w.items(1, 2, 3, 4) {
@@ -47,30 +47,29 @@ func marksOrdered(w *world) {
 	}
 	stale := items[0]
 	stale.Fence--
-	marked := func(alone sqlbatch.Alone, items ...sqlbatch.MarkItem) map[byte][]any {
+	marked := func(items ...sqlbatch.MarkItem) map[byte][]any {
 		w.Helper()
 		all := map[byte][]any{}
-		for _, row := range w.run(w.MarkOrdered(Consumer, items, alone)) {
+		for _, row := range w.run(w.MarkOrdered(Consumer, items)) {
 			all[row[0].(string)[0]] = row[1:]
 		}
 		return all
 	}
-	require.Empty(w, marked(sqlbatch.NotAlone, stale))
-	require.Equal(w, map[byte][]any{1: list(r.Slots[0].Fence, 0, 0), 2: list(r.Slots[0].Fence, 1, 1), 4: list(r.Slots[0].Fence+11, 1, 1)}, marked(sqlbatch.NotAlone, items...), "3 would be a suspect")
-	require.Empty(w, marked(sqlbatch.NotAlone, items...), "their fences are others now")
-	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence, 2, 0)}, marked(sqlbatch.OnlyMessage, items[2]), "the mark of the other consumer was not made alone")
+	require.Empty(w, marked(stale))
+	require.Equal(w, map[byte][]any{1: list(r.Slots[0].Fence, 0), 2: list(r.Slots[0].Fence, 1), 3: list(r.Slots[0].Fence, 2), 4: list(r.Slots[0].Fence+11, 1)}, marked(items...))
+	require.Empty(w, marked(items...), "their fences are others now")
 	a := w.read(r)
 	for n, attempts := range map[byte]int64{1: 1, 2: 2, 3: 3, 4: 2} {
 		require.Equal(w, []any{int64(1), attempts}, a.rows[n].of("holder", "attempts"), n)
 	}
-	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence+1, 2, 0)}, marked(sqlbatch.OnlyMessage, sqlbatch.MarkItem{Item: w.items(3)[0], SlotFence: r.Slots[0].Fence}), "a mark of its own counts no expired lease")
+	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence+1, 2)}, marked(sqlbatch.MarkItem{Item: w.items(3)[0], SlotFence: r.Slots[0].Fence}), "a mark of its own counts no expired lease")
 }
 
 func releasesOrdered(w *world) {
 	r := w.reader()
 	w.line(0, "a", 1, 2, 3, 4)
-	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 1, crashes = 1, alone = 1 WHERE %s", w.uuid(other), w.is(2))
-	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 2, crashes = 1, alone = 1 WHERE %s OR %s", w.uuid(Consumer), w.is(3), w.is(4))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 1 WHERE %s", w.uuid(other), w.is(2))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 2 WHERE %s OR %s", w.uuid(Consumer), w.is(3), w.is(4))
 	items := w.delivered(r, 1, 2, 3, 4)
 	after := r.Slots[0].Fence + 1
 	given := func(lapsed bool, items ...sqlbatch.ReleaseItem) map[byte][]any {
@@ -81,7 +80,7 @@ func releasesOrdered(w *world) {
 		}
 		return all
 	}
-	require.Equal(w, map[byte][]any{1: list(after, 0, 0), 2: list(after, 2, 2), 3: list(after, 2, 1)}, given(false, items[:3]...))
+	require.Equal(w, map[byte][]any{1: list(after, 0), 2: list(after, 2), 3: list(after, 2)}, given(false, items[:3]...))
 	require.Empty(w, given(false, items[:3]...))
 	a := w.read(r)
 	require.Equal(w, list(0, 1, 0), a.rows[1].of("holder", "attempts", "lapses"), "it was not delivered")
@@ -89,7 +88,7 @@ func releasesOrdered(w *world) {
 	require.Equal(w, list(0, 3, 2), a.rows[3].of("holder", "attempts", "lapses"), "its own mark and its attempt are gone")
 
 	items[0].Item = w.items(1)[0]
-	require.Equal(w, map[byte][]any{1: list(after+1, 1, 0), 4: list(after, 3, 2)}, given(true, items[0], items[3]), "a lease that expires in a trial is a crash")
+	require.Equal(w, map[byte][]any{1: list(after+1, 1), 4: list(after, 3)}, given(true, items[0], items[3]))
 	a = w.read(r)
 	require.Equal(w, list(0, 2, 1), a.rows[1].of("holder", "attempts", "lapses"), "an expired lease, and its attempt")
 	require.Equal(w, list(0, 4, 3), a.rows[4].of("holder", "attempts", "lapses"))

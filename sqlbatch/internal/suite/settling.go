@@ -77,8 +77,8 @@ func snoozed(w *world) {
 	for lapses := range 3 {
 		require.Equal(w, []byte{1}, w.claim(1))
 		for range lapses {
-			w.lapse(1)
-			w.mark(1, 1)
+			w.expire(1)
+			require.Equal(w, []byte{1}, w.claim(1))
 		}
 		item := w.items(1)[0]
 		w.run(w.Snooze([]sqlbatch.NackItem{{Item: item, Delay: time.Hour, Error: "busy"}}))
@@ -160,10 +160,8 @@ func bounds(w *world) {
 	claim := func() []byte {
 		p := ClaimOf(10)
 		p.Salt = 1 << sqlbatch.FenceBits
-		if claimed := Numbers(w.run(w.Claim(p))); len(claimed) > 0 {
-			return claimed
-		}
-		return []byte{w.mark(1, p.Salt).ID} // the message is a suspect
+		w.rescue()
+		return Numbers(w.run(w.Claim(p)))
 	}
 	atBounds(w, claim)
 }
@@ -175,7 +173,7 @@ func orderedBounds(w *world) {
 	atBounds(w, func() []byte { // two consumers take over the message in turns
 		marks++
 		who, mark := [][16]byte{Consumer, other}[marks%2], sqlbatch.MarkItem{Item: w.items(1)[0], SlotFence: r.Slots[0].Fence}
-		taken := Numbers(w.run(w.MarkOrdered(who, []sqlbatch.MarkItem{mark}, sqlbatch.OnlySuspect)))
+		taken := Numbers(w.run(w.MarkOrdered(who, []sqlbatch.MarkItem{mark})))
 		require.Len(w, w.run(w.Extend(who, w.items(1), time.Minute)), 1)
 		return taken
 	})

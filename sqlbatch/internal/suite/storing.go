@@ -17,6 +17,8 @@ var storing = []test{
 	{"HostileValuesAreStoredAsTheyAre", hostileValues},
 	{"TheClockTellsTheTime", clock},
 	{"MigrationsMayRunAgain", migrateAgain},
+	{"AMigrationConvertsExpiredLeasesOfVersion1", convertsFormer},
+	{"AMigrationConvertsExpiredLeasesOfVersion1", convertsFormer},
 	{"TheRegistryIsMadeByTheStatementsThatItCounts", registry},
 	{"WhatIsGivenIsStored", storesAll},
 	{"EnqueueIsAllOrNothing", allOrNothing},
@@ -65,12 +67,32 @@ func clock(w *world) { require.InDelta(w, time.Now().UnixMilli(), w.now(), 30_00
 func migrateAgain(w *world) {
 	w.sendAll(1)
 	testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
-	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0, 1, 0, 0, 0, 20, 1<<20, 0, 0, 0, 0, "", nil, nil, nil)}, w.stored())
+	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 1, 0, 0, 0, 20, 1<<20, 0, 0, 0, 0, "", nil, nil, nil)}, w.stored())
 	w.run(w.Record(sqlbatch.Version-1, sqlbatch.Policy{MaxAttempts: 5, MaxBody: 6, Retain: time.Second, RetainDead: time.Minute}))
-	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0, 1, 0, 0, 0, 5, 6, 1000, 60_000, 0, 0, "", nil, nil, nil)}, w.stored(), "no version is lowered")
+	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 1, 0, 0, 0, 5, 6, 1000, 60_000, 0, 0, "", nil, nil, nil)}, w.stored(), "no version is lowered")
 	w.run(w.Configure(sqlbatch.Policy{Holds: true, MaxKeys: 9, MaxAttempts: 7, MaxBody: 8, RetainDead: time.Second}))
-	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0, 1, 0, 1, 9, 7, 8, 0, 1000, 0, 0, "", nil, nil, nil)}, w.stored())
+	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 1, 0, 1, 9, 7, 8, 0, 1000, 0, 0, "", nil, nil, nil)}, w.stored())
 	require.Equal(w, []byte{1}, w.claim(10))
+}
+
+// convertsFormer tests that messages of version 1 keep their place, their failures and at least one crash.
+func convertsFormer(w *world) {
+	w.leased(1, 2, 3)
+	w.exec("UPDATE chanq_orders SET lapses = 9, attempts = 12 WHERE %s", w.is(1))
+	w.exec("UPDATE chanq_orders SET lapses = 7, attempts = 8 WHERE %s", w.is(2))
+	before := w.get(1)
+	w.exec("UPDATE chanq__queues SET version = 1, min_version = 1")
+	testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
+	require.Equal(w, list(sqlbatch.Version, sqlbatch.Version), w.stored()[0][:2], "a program of version 1 refuses it")
+	require.Equal(w, before.of("due_at", "fence", "state", "leased_by"), w.get(1).of("due_at", "fence", "state", "leased_by"))
+	require.Equal(w, list(10, 8, 1), []any{w.get(1)["attempts"], w.get(2)["attempts"], w.get(3)["attempts"]})
+	w.expire(1, 2, 3)
+	rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
+	require.Equal(w, []int64{8, 8, 1}, []int64{rows[1].Lapses, rows[2].Lapses, rows[3].Lapses})
+	w.exec("UPDATE chanq_orders SET lapses = 9, attempts = 12")
+	testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
+	w.expire(1, 2, 3)
+	require.EqualValues(w, 10, ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))[1].Lapses, "once")
 }
 
 // stored returns the row of Version without the identity, which it checks.

@@ -204,7 +204,7 @@ func (w *world) sendAll(ns ...byte) {
 // Consumer is the consumer that claims.
 var Consumer = [16]byte{0xA0, 15: 0x0A}
 
-// ClaimOf claims n messages, suspects included.
+// ClaimOf claims n messages.
 func ClaimOf(n int) sqlbatch.ClaimParams {
 	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Consumer: Consumer, Salt: 1, Inline: sqlbatch.MaxBody}
 }
@@ -214,12 +214,21 @@ func (w *world) claim(n int) []byte {
 	return Numbers(w.run(w.Claim(ClaimOf(n))))
 }
 
-// mark marks a message that no consumer leases as the only suspect.
-func (w *world) mark(n byte, salt int64) Claimed {
+// rescue ends all expired leases, without delays, and returns their messages.
+func (w *world) rescue() (all []byte) {
 	w.Helper()
-	rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Consumer: Consumer, Salt: salt, Alone: sqlbatch.OnlySuspect})))
-	require.Len(w, rows, 1)
-	return rows[n]
+	for p := sqlbatch.PriorityLow; p <= sqlbatch.PriorityUrgent; p++ {
+		all = append(all, Numbers(w.run(w.Rescue(sqlbatch.RescueParams{Priority: int8(p), MaxCrashes: 1})))...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// expire is lapse and rescue.
+func (w *world) expire(ns ...byte) {
+	w.Helper()
+	w.lapse(ns...)
+	require.ElementsMatch(w, ns, w.rescue())
 }
 
 // leased makes these messages the only ones, and claims them.

@@ -7,36 +7,32 @@ chosen AS MATERIALIZED (
     (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = 2 AND (due_at, uuid_send(id)) >= (least($9::bigint, (SELECT now FROM t) - 250), CASE WHEN $9::bigint <= (SELECT now FROM t) - 250 THEN $13::bytea ELSE ''::bytea END) AND due_at <= (SELECT now FROM t)
-        AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
+        AND (leased_by IS NOT NULL)::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = 1 AND (due_at, uuid_send(id)) >= (least($8::bigint, (SELECT now FROM t) - 250), CASE WHEN $8::bigint <= (SELECT now FROM t) - 250 THEN $12::bytea ELSE ''::bytea END) AND due_at <= (SELECT now FROM t)
-        AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
+        AND (leased_by IS NOT NULL)::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = 0 AND (due_at, uuid_send(id)) >= (least($7::bigint, (SELECT now FROM t) - 250), CASE WHEN $7::bigint <= (SELECT now FROM t) - 250 THEN $11::bytea ELSE ''::bytea END) AND due_at <= (SELECT now FROM t)
-        AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
+        AND (leased_by IS NOT NULL)::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = -1 AND (due_at, uuid_send(id)) >= (least($6::bigint, (SELECT now FROM t) - 250), CASE WHEN $6::bigint <= (SELECT now FROM t) - 250 THEN $10::bytea ELSE ''::bytea END) AND due_at <= (SELECT now FROM t)
-        AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
+        AND (leased_by IS NOT NULL)::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)
 )
 UPDATE "public"."chanq_orders" AS q
 SET lease_until = (SELECT now FROM t) + $2::bigint, fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT now << 20 FROM t) ELSE greatest(q.fence, (SELECT now << 20 FROM t)) END + $4::bigint,
-    attempts = least(q.attempts + 1, 2000000000), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+    attempts = least(q.attempts + 1, 2000000000), leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,

@@ -1,5 +1,5 @@
 SELECT 'form' AS kind, 'the table ' || '"public"."chanq_orders"' || ' has no column ' || c.name AS found
-FROM (VALUES ('alone'), ('type')) AS c (name)
+FROM (VALUES ('lapses'), ('type')) AS c (name)
 WHERE to_regclass('"public"."chanq_orders"') IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass('"public"."chanq_orders"') AND a.attname = c.name)
 UNION ALL

@@ -1,5 +1,5 @@
 UPDATE "main"."chanq_orders" AS q
-SET due_at = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + p.amount, lease_until = 0, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, crashes = 0, alone = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+SET due_at = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + p.amount, lease_until = 0, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
   SELECT substr(?1, o, 16) AS id,

@@ -1,5 +1,5 @@
 SELECT 'form' AS kind, 'table ' || 'chanq_orders' || ' has no column ' || c.name AS found
-FROM (SELECT 'alone' AS name UNION ALL SELECT 'type') AS c
+FROM (SELECT 'lapses' AS name UNION ALL SELECT 'type') AS c
 WHERE EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main'))
   AND NOT EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main') AS i WHERE i.name = c.name)
 UNION ALL

@@ -33,7 +33,6 @@ BEGIN
         SET lease_until = @until,
             fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
             attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
-            lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
             leased_by = @by
         OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
                CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -49,8 +48,7 @@ BEGIN
             SELECT TOP (@left) u.id
             FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
             INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-            WHERE i.priority = @p AND i.due_at = @head AND i.id >= @id AND i.due_at <= @now
-              AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
+            WHERE i.priority = @p AND i.due_at = @head AND i.id >= @id AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
             ORDER BY i.due_at, i.id
         ) AS a
         INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -64,7 +62,6 @@ BEGIN
         SET lease_until = @until,
             fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
             attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
-            lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
             leased_by = @by
         OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
                CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -80,8 +77,7 @@ BEGIN
             SELECT TOP (@left) u.id
             FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
             INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-            WHERE i.priority = @p AND i.due_at >= @head AND i.due_at <= @now
-              AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
+            WHERE i.priority = @p AND i.due_at >= @head AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
             ORDER BY i.due_at, i.id
         ) AS a
         INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id

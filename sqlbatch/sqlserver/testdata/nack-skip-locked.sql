@@ -12,8 +12,6 @@ SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     fence = q.fence + 1,
     attempts = q.attempts - q.lapses,
     lapses = 0,
-    crashes = 0,
-    alone = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error
                       ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END

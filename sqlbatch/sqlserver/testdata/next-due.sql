@@ -36,7 +36,7 @@ FROM (VALUES (2, @head3, @id3), (1, @head2, @id2), (0, @head1, @id1), (-1, @head
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-    WHERE q.priority = p.priority AND q.due_at >= p.head AND (q.due_at > p.head OR q.id >= p.id) AND q.lease_until <= @now AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now)
+    WHERE q.priority = p.priority AND q.due_at >= p.head AND (q.due_at > p.head OR q.id >= p.id) AND q.leased_by IS NULL
     ORDER BY q.due_at, q.id) AS f
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders' AND s.paused = 1)
 OPTION (KEEPFIXED PLAN);

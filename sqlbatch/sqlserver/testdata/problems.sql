@@ -4,7 +4,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 SELECT 'form' AS problem, N'[dbo].[chanq_orders]' + N' has no column ' + c.name AS found
-FROM (VALUES (N'alone'), (N'type')) AS c (name)
+FROM (VALUES (N'lapses'), (N'type')) AS c (name)
 WHERE COL_LENGTH(N'[dbo].[chanq_orders]', N'fence') IS NOT NULL AND COL_LENGTH(N'[dbo].[chanq_orders]', c.name) IS NULL
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found

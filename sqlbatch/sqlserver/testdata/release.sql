@@ -9,7 +9,6 @@ UPDATE q
 SET lease_until = '19700101',
     fence = q.fence + 1,
     attempts = q.attempts - 1,
-    alone = 0,
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
 FROM (

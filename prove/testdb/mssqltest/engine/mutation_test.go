@@ -21,6 +21,9 @@ var tokenPattern = regexp.MustCompile(`N?'(?:[^']|'')*'|\[[^\]]*\]|[@\w$]+|[^\s\
 // closing parentheses are equally frequent.
 const mutationStep = 7
 
+// endless matches a loop whose counter does not change.
+var endless = regexp.MustCompile(`SET @p =\s+- 1;`)
+
 // TestAMutilatedStatementIsAnErrorAndNeverACrash deletes single tokens of chanq's statements and runs the rest. The
 // emulator may accept it, refuse it or return rows; afterwards the session works and nothing is locked.
 func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
@@ -33,7 +36,7 @@ func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 	s := newServer(t)
 	c := s.client()
 	for _, f := range files {
-		if strings.Contains(f, "migration-1") {
+		if strings.Contains(f, "migration-2") {
 			text, err := os.ReadFile(f)
 			require.NoError(t, err)
 			c.exec(string(text))
@@ -80,6 +83,9 @@ func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 				continue
 			}
 			broken := text[:at[0]] + " " + text[at[1]:]
+			if endless.MatchString(broken) {
+				continue
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			begin()
 			w := c.callCtx(ctx, broken, declaration, params...)

@@ -9,15 +9,15 @@ WITH t AS MATERIALIZED (
 SELECT uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,
   least(q.attempts + CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE 1 END, 2000000000) AS attempts, least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) AS lapses,
   coalesce(q.expires_at <= (SELECT now FROM t), false)::integer AS expired, q.enqueued_at, q.due_at, q.expires_at,
-  CASE WHEN (true) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN convert_to(q.dedup_key, getdatabaseencoding()) END AS dedup_key, CASE WHEN (true) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN q.type END AS type, CASE WHEN (true) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN q.headers END AS headers, CASE WHEN (true) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN q.body END AS body, octet_length(q.body) AS size, q.slot::integer AS slot, q.seq, convert_to(q.order_key, getdatabaseencoding()) AS order_key,
+  CASE WHEN true THEN convert_to(q.dedup_key, getdatabaseencoding()) END AS dedup_key, CASE WHEN true THEN q.type END AS type, CASE WHEN true THEN q.headers END AS headers, CASE WHEN true THEN q.body END AS body, octet_length(q.body) AS size, q.slot::integer AS slot, q.seq, convert_to(q.order_key, getdatabaseencoding()) AS order_key,
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
-  ((true) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid))::integer AS given, 0 AS locked
+  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held,
+  (true)::integer AS given, 0 AS locked
 FROM unnest((SELECT $4::uuid[])) AS a (id)
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id])
 WHERE (SELECT walked FROM t) AND get_bit($5::bytea, q.slot) <> 0
 UNION ALL
-SELECT NULL, t.walked::integer, 0::bigint, 0, 0, 0, coalesce(t.redriven, 0), 0::bigint, NULL, NULL, NULL, NULL, NULL, 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
+SELECT NULL, t.walked::integer, 0::bigint, 0, 0, 0, coalesce(t.redriven, 0), 0::bigint, NULL, NULL, NULL, NULL, NULL, 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0
 FROM t;

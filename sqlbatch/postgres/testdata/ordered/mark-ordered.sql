@@ -1,7 +1,6 @@
 UPDATE "public"."chanq_orders" AS q
 SET fence = CASE WHEN q.fence > 8999998900488372224 THEN a.slot_fence ELSE greatest(q.fence + 1, a.slot_fence) END, attempts = least(q.attempts + 1, 2000000000),
-    lapses = least(q.lapses + CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END, 32767), crashes = least(q.crashes + CASE WHEN q.alone > 0 THEN CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END ELSE 0 END, 32767),
-    leased_by = $5::uuid, alone = $6::smallint
+    lapses = least(q.lapses + CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END, 32767), leased_by = $5::uuid
 FROM (
   SELECT a.* FROM (
   SELECT a.id, a.above, a.slot_fence
@@ -10,5 +9,5 @@ FROM (
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a
-WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)]) AND ($6::smallint > 0 OR q.lapses + CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END < 2)
-RETURNING uuid_send(q.id), q.fence, q.lapses, q.crashes;
+WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
+RETURNING uuid_send(q.id), q.fence, q.lapses;

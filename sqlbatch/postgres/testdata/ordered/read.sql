@@ -14,19 +14,19 @@ b AS MATERIALIZED (SELECT $5::bigint AS low, $6::bigint AS middle, $7::bigint AS
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
+  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held,
   (false)::integer AS given, 0 AS locked
 FROM (SELECT q.* FROM (SELECT q.* FROM "public"."chanq_orders" AS q WHERE (SELECT walked FROM t) AND (q.seq, q.slot) > ((SELECT low FROM b), 32767::smallint) AND q.seq <= (SELECT least(middle, high) FROM b) AND get_bit($4::bytea, q.slot) <> 0 ORDER BY q.seq LIMIT 20000) AS q LIMIT (SELECT behind FROM b)) AS q)
 UNION ALL
 (SELECT uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence,
   least(q.attempts + CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE 1 END, 2000000000) AS attempts, least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) AS lapses,
   coalesce(q.expires_at <= (SELECT now FROM t), false)::integer AS expired, q.enqueued_at, q.due_at, q.expires_at,
-  CASE WHEN (q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN convert_to(q.dedup_key, getdatabaseencoding()) END AS dedup_key, CASE WHEN (q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN q.type END AS type, CASE WHEN (q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN q.headers END AS headers, CASE WHEN (q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid) THEN q.body END AS body, octet_length(q.body) AS size, q.slot::integer AS slot, q.seq, convert_to(q.order_key, getdatabaseencoding()) AS order_key,
+  CASE WHEN q.give THEN convert_to(q.dedup_key, getdatabaseencoding()) END AS dedup_key, CASE WHEN q.give THEN q.type END AS type, CASE WHEN q.give THEN q.headers END AS headers, CASE WHEN q.give THEN q.body END AS body, octet_length(q.body) AS size, q.slot::integer AS slot, q.seq, convert_to(q.order_key, getdatabaseencoding()) AS order_key,
   greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by IS NOT DISTINCT FROM $1::uuid THEN 0 ELSE q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.expires_at IS NULL THEN 0 ELSE greatest(q.expires_at - (SELECT now FROM t), 1) END AS lives,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
-  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held, least(q.crashes + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid OR q.alone = 0 THEN 0 ELSE 1 END, 32767) AS crashes,
-  ((q.give) AND (least(q.lapses + CASE WHEN q.leased_by IS NULL OR q.leased_by = $1::uuid THEN 0 ELSE 1 END, 32767) < 2 OR q.leased_by IS NOT DISTINCT FROM $1::uuid))::integer AS given, 0 AS locked
+  CASE WHEN q.order_key IS NOT NULL AND (SELECT holds FROM "public"."chanq__queues" WHERE name = 'orders') = 1 AND (SELECT 1 FROM "public"."chanq_orders__dead" AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END AS held,
+  (q.give)::integer AS given, 0 AS locked
 FROM (
   SELECT q.* FROM (
     SELECT q.*, (q.seq > $9::bigint AND octet_length(q.body) <= $11::integer) AS give
@@ -36,7 +36,7 @@ FROM (
       LIMIT 1 OFFSET (SELECT 20000 - 1))
   LIMIT (SELECT n FROM b)) AS q)
 UNION ALL
-SELECT NULL, t.walked::integer, n.drawn, 0, 0, 0, coalesce(t.redriven, 0), 9223372036854775807, NULL, NULL, NULL, NULL, convert_to(coalesce(l.senders, ''), 'UTF8'), 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
+SELECT NULL, t.walked::integer, n.drawn, 0, 0, 0, coalesce(t.redriven, 0), 9223372036854775807, NULL, NULL, NULL, NULL, convert_to(coalesce(l.senders, ''), 'UTF8'), 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0
 FROM t
 CROSS JOIN (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders__seq" OFFSET 0) AS n
 CROSS JOIN LATERAL (

@@ -2,8 +2,7 @@ UPDATE "public"."chanq_orders" AS q
 SET fence = CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1,
     attempts = least(CASE WHEN $6::integer = 1 THEN q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END WHEN q.leased_by = $5::uuid THEN q.attempts - 1 ELSE q.attempts END, 2000000000),
     lapses = least(q.lapses + $6::integer, 32767),
-    crashes = least(q.crashes + CASE WHEN $6::integer = 1 AND q.alone > 0 AND q.leased_by = $5::uuid THEN 1 ELSE 0 END, 32767),
-    lease_until = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.lease_until ELSE 0 END, alone = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.alone ELSE 0 END,
+    lease_until = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.lease_until ELSE 0 END,
     leased_by = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.leased_by END
 FROM (
   SELECT a.* FROM (
@@ -14,4 +13,4 @@ FROM (
   FOR UPDATE OF q SKIP LOCKED
 ) AS a
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
-RETURNING uuid_send(q.id), q.fence, least(q.lapses + CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END, 32767), least(q.crashes + CASE WHEN q.alone > 0 THEN CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END ELSE 0 END, 32767);
+RETURNING uuid_send(q.id), q.fence, least(q.lapses + CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END, 32767);

@@ -1,5 +1,5 @@
 UPDATE "public"."chanq_orders" AS q
-SET lease_until = 0, fence = CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1, attempts = q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END - 1, alone = 0, leased_by = NULL
+SET lease_until = 0, fence = CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1, attempts = q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END - 1, leased_by = NULL
 FROM (
   SELECT a.* FROM (
   SELECT a.id, a.above, a.delivery, $2::bigint + coalesce(a.above, 0) AS stored

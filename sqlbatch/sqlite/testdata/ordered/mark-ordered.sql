@@ -1,8 +1,8 @@
 UPDATE "main"."chanq_orders" AS q
 SET fence = iif(q.fence > 8999998900488372224, p.delivery, max(q.fence + 1, p.delivery)), attempts = min(q.attempts + 1, 2000000000),
-  lapses = min(q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?2), 32767), crashes = min(q.crashes + ((q.leased_by IS NOT NULL AND q.leased_by <> ?2) AND q.alone > 0), 32767), leased_by = ?2, alone = ?4
+  lapses = min(q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?2), 32767), leased_by = ?2
 FROM (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 35 FROM n WHERE o + 35 < length(?1))
   SELECT substr(?1, o, 16) AS id, CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence, CAST(substr(?3, (o - 1) / 35 * 19 + 1, 19) AS INTEGER) AS delivery FROM n) AS p
-WHERE q.id = p.id AND q.fence = p.fence AND (?4 > 0 OR q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?2) < 2)
-RETURNING id, fence, lapses, crashes;
+WHERE q.id = p.id AND q.fence = p.fence
+RETURNING id, fence, lapses;

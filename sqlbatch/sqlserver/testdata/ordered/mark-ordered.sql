@@ -1,4 +1,4 @@
--- @a varbinary(8000), @d varbinary(8000), @by binary(16), @alone smallint
+-- @a varbinary(8000), @d varbinary(8000), @by binary(16)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -9,10 +9,8 @@ UPDATE q
 SET fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence + 1 < a.delivery THEN a.delivery ELSE q.fence + 1 END,
     attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
     lapses = CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
-    crashes = CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.alone > 0 AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
-    leased_by = @by,
-    alone = @alone
-OUTPUT inserted.id, inserted.fence, inserted.lapses, inserted.crashes
+    leased_by = @by
+OUTPUT inserted.id, inserted.fence, inserted.lapses
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
            CONVERT(bigint, SUBSTRING(@a, 24 * (x.i + y.i) + 17, 8)) AS fence,
@@ -24,5 +22,4 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
-WHERE @alone > 0 OR q.lapses + CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by THEN 1 ELSE 0 END < 2
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

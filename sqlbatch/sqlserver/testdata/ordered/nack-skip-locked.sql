@@ -12,8 +12,6 @@ SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence < a.delivery THEN a.delivery ELSE q.fence END + 1,
     attempts = CASE WHEN q.leased_by IS NULL AND q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END - q.lapses,
     lapses = 0,
-    crashes = 0,
-    alone = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error
                       ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END

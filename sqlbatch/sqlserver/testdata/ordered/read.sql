@@ -12,7 +12,7 @@ DECLARE @owned TABLE (slot smallint NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, above int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, priority int NOT NULL, fence bigint NOT NULL, attempts int NOT NULL, lapses int NOT NULL, expired int NOT NULL,
     enqueued_at bigint NOT NULL, due_at bigint NOT NULL, expires_at bigint NULL, size bigint NOT NULL, order_key varbinary(200) NULL, wait bigint NOT NULL, lives bigint NOT NULL,
-    holder int NOT NULL, crashes int NOT NULL, given int NOT NULL, held int NOT NULL, locked int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+    holder int NOT NULL, given int NOT NULL, held int NOT NULL, locked int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 INSERT INTO @owned (slot)
 SELECT s.slot
 FROM (
@@ -101,7 +101,7 @@ BEGIN TRY
             FROM @walked AS w
             WHERE w.above = 1;
     END;
-    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)
+    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, given, held, locked)
     SELECT q.seq, q.id, q.slot, q.priority, q.fence,
            CASE WHEN q.leased_by = @by OR q.attempts >= 2000000000 THEN q.attempts ELSE q.attempts + 1 END,
            CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
@@ -112,8 +112,7 @@ BEGIN TRY
                 WHEN q.due_at > @now THEN DATEDIFF_BIG(millisecond, @now, q.due_at) ELSE CONVERT(bigint, 0) END,
            CASE WHEN q.expires_at IS NULL THEN CONVERT(bigint, 0) WHEN q.expires_at <= @now THEN CONVERT(bigint, 1) ELSE DATEDIFF_BIG(millisecond, @now, q.expires_at) END,
            CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END,
-           CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.alone > 0 AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
-           CASE WHEN w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)) AND (CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END < 2 OR q.leased_by = @by) THEN 1 ELSE 0 END, 0, 0
+           CASE WHEN w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)) THEN 1 ELSE 0 END, 0, 0
     FROM @walked AS w
     INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = w.id AND q.seq = w.seq
     OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -209,7 +208,7 @@ BEGIN
     DELETE w
     FROM @walked AS w
     WHERE EXISTS (SELECT 1 FROM @passed AS p WHERE p.seq = w.seq AND p.id = w.id);
-    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)
+    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, given, held, locked)
     SELECT q.seq, q.id, q.slot, q.priority, q.fence,
            CASE WHEN q.leased_by = @by OR q.attempts >= 2000000000 THEN q.attempts ELSE q.attempts + 1 END,
            CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
@@ -220,12 +219,11 @@ BEGIN
                 WHEN q.due_at > @now THEN DATEDIFF_BIG(millisecond, @now, q.due_at) ELSE CONVERT(bigint, 0) END,
            CASE WHEN q.expires_at IS NULL THEN CONVERT(bigint, 0) WHEN q.expires_at <= @now THEN CONVERT(bigint, 1) ELSE DATEDIFF_BIG(millisecond, @now, q.expires_at) END,
            CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END,
-           CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.alone > 0 AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
-           CASE WHEN w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)) AND (CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END < 2 OR q.leased_by = @by) THEN 1 ELSE 0 END, 0, 0
+           CASE WHEN w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)) THEN 1 ELSE 0 END, 0, 0
     FROM @walked AS w
     INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = w.id AND q.seq = w.seq
     OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)
+    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, given, held, locked)
     SELECT q.seq, q.id, q.slot, q.priority, q.fence,
        CASE WHEN q.leased_by = @by OR q.attempts >= 2000000000 THEN q.attempts ELSE q.attempts + 1 END,
        CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
@@ -236,7 +234,6 @@ BEGIN
             WHEN q.due_at > @now THEN DATEDIFF_BIG(millisecond, @now, q.due_at) ELSE CONVERT(bigint, 0) END,
        CASE WHEN q.expires_at IS NULL THEN CONVERT(bigint, 0) WHEN q.expires_at <= @now THEN CONVERT(bigint, 1) ELSE DATEDIFF_BIG(millisecond, @now, q.expires_at) END,
        CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END,
-       CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.alone > 0 AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
            0, 0, 1
     FROM @passed AS p
     INNER JOIN [dbo].[chanq_orders] AS q WITH (READUNCOMMITTED, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
@@ -244,8 +241,8 @@ BEGIN
     DELETE p
     FROM @passed AS p
     WHERE EXISTS (SELECT 1 FROM @rows AS r WHERE r.seq = p.seq AND r.id = p.id);
-    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)
-    SELECT q.seq, q.id, q.slot, 0, q.fence, 0, 0, 0, 0, 0, NULL, 0, q.order_key, 0, 0, 0, 0, 0, 0, 1
+    INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, given, held, locked)
+    SELECT q.seq, q.id, q.slot, 0, q.fence, 0, 0, 0, 0, 0, NULL, 0, q.order_key, 0, 0, 0, 0, 0, 1
     FROM @passed AS p
     INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
     OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
@@ -289,17 +286,17 @@ END;
 UPDATE r
 SET given = 2
 OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.type, c.headers, c.body, inserted.size,
-       inserted.slot, inserted.seq, inserted.order_key, inserted.wait, inserted.lives, inserted.holder, inserted.held, inserted.crashes, 1 AS given, inserted.locked
+       inserted.slot, inserted.seq, inserted.order_key, inserted.wait, inserted.lives, inserted.holder, inserted.held, 1 AS given, inserted.locked
 FROM @rows AS r
 INNER JOIN [dbo].[chanq_orders] AS c WITH (READPAST, READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
 WHERE r.given = 1
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 SELECT r.id, r.priority, r.fence, r.attempts, r.lapses, r.expired, r.enqueued_at, r.due_at, r.expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, r.size,
-       r.slot, r.seq, r.order_key, r.wait, r.lives, r.holder, r.held, r.crashes, 0 AS given, r.locked
+       r.slot, r.seq, r.order_key, r.wait, r.lives, r.holder, r.held, 0 AS given, r.locked
 FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, @drawn AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
        (SELECT s.redriven FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE s.name = 'orders') AS enqueued_at, @end AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(100), NULL) AS type, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
        CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
-       0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked;
+       0 AS holder, 0 AS held, 0 AS given, 0 AS locked;

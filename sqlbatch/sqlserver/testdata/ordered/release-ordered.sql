@@ -10,12 +10,9 @@ SET fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence <
     attempts = CASE WHEN @lapsed = 1 AND q.leased_by IS NULL AND q.attempts < 2000000000 THEN q.attempts + 1
                     WHEN @lapsed = 0 AND q.leased_by = @by THEN q.attempts - 1 ELSE q.attempts END,
     lapses = CASE WHEN @lapsed = 1 AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
-    crashes = CASE WHEN @lapsed = 1 AND q.alone > 0 AND q.leased_by = @by AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
     lease_until = CASE WHEN @lapsed = 0 AND q.leased_by IS NOT NULL AND q.leased_by <> @by THEN q.lease_until ELSE '19700101' END,
-    alone = CASE WHEN @lapsed = 0 AND q.leased_by IS NOT NULL AND q.leased_by <> @by THEN q.alone ELSE 0 END,
     leased_by = CASE WHEN @lapsed = 0 AND q.leased_by IS NOT NULL AND q.leased_by <> @by THEN q.leased_by END
-OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND inserted.lapses < 32767 THEN inserted.lapses + 1 ELSE inserted.lapses END AS lapses,
-       CASE WHEN inserted.alone > 0 AND inserted.crashes < 32767 THEN inserted.crashes + 1 ELSE inserted.crashes END AS crashes
+OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND inserted.lapses < 32767 THEN inserted.lapses + 1 ELSE inserted.lapses END AS lapses
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
            CONVERT(bigint, SUBSTRING(@a, 24 * (x.i + y.i) + 17, 8)) AS fence,

@@ -9,7 +9,6 @@ UPDATE q
 SET lease_until = '19700101',
     fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence < a.delivery THEN a.delivery ELSE q.fence END + 1,
     attempts = CASE WHEN q.leased_by IS NULL THEN q.attempts ELSE q.attempts - 1 END,
-    alone = 0,
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
 FROM (

@@ -8,8 +8,6 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   attempts    integer  NOT NULL DEFAULT 0,
   priority    smallint NOT NULL DEFAULT 0,
   lapses      smallint NOT NULL DEFAULT 0,
-  crashes     smallint NOT NULL DEFAULT 0,
-  alone       smallint NOT NULL DEFAULT 0,
   slot        smallint NOT NULL DEFAULT floor(random() * 4)::smallint,
   leased_by   uuid,
   expires_at  bigint,
@@ -22,7 +20,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),
   CONSTRAINT "ck_chanq_orders__priority" CHECK (priority BETWEEN -1 AND 2),
   CONSTRAINT "ck_chanq_orders__values" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
-    AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
+    AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND 2000000000 AND fence BETWEEN 0 AND 9000000000000000000),
   CONSTRAINT "ck_chanq_orders__sizes" CHECK (octet_length(body) <= 33554432 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200
     AND octet_length(type) BETWEEN 1 AND 100 AND type !~ '[^ -~]'),
