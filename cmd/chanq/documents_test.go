@@ -15,8 +15,12 @@ import (
 func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```sh run\n(.*?)^```$")
 	word := regexp.MustCompile(`'[^']*'|\S+`)
-	files, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
+	var files []string
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	ran := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -47,7 +51,7 @@ func TestTheCommandsAndFlagsOfTheDocumentsExist(t *testing.T) {
 	named := regexp.MustCompile("(?m)(?:`|^\\$ |^)chanq ([a-z]+[^`\n#>|;]*)")
 	flag := regexp.MustCompile(`(?:^| )--?([a-z][a-z-]*)`)
 	var files []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../deploy/*.md", "../../deploy/prometheus/*.yml"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../deploy/*.md", "../../deploy/prometheus/*.yml"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, found...)

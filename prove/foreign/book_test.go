@@ -12,11 +12,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// others returns the SQL blocks for a dialect in all documents except docs/sql.md.
+// others returns the SQL blocks for a dialect in all documents except docs/guides/sql.md.
 func others(t *testing.T, dialect string) (list []block) {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
+	more, err := filepath.Glob("../../docs/*/*.md")
+	require.NoError(t, err)
+	files = append(files, more...)
 	for _, file := range files {
 		if filepath.Base(file) == "sql.md" {
 			continue
