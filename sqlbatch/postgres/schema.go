@@ -113,7 +113,7 @@ var consumersIndexText = indexText("{'consumers queue'}", `CREATE INDEX {consume
 //
 // due_at is a message's place, lease_until the end of its lease, which is in the past if no consumer holds it. A claim
 // and an extension change only columns without an index. fillfactor 50 leaves room for the new version of the row on
-// the page of the first, so no index entry is written (a heap-only update: docs/decisions.md). Dead versions are
+// the page of the first, so no index entry is written (a heap-only update: docs/internals/decisions.md). Dead versions are
 // vacuumed early, but vacuum keeps the file's length: cutting it takes a lock that claims wait for, and the queue needs
 // the space again.
 //

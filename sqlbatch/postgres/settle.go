@@ -33,7 +33,7 @@ const (
 	// the list on the node that received the statement, and waits on the other: docs/citus.md.)
 	waitsShortly
 	// skips locks free rows before it writes, and therefore writes each row twice: an ack of a thousand takes 1.7 times as
-	// long (docs/decisions.md).
+	// long (docs/internals/decisions.md).
 	skips
 )
 
