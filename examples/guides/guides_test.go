@@ -389,3 +389,27 @@ func TestAnAckIsStored(t *testing.T) {
 	require.True(t, empty)
 	require.NoError(t, consumer.Shutdown(t.Context()))
 }
+
+// mailer sends each mail once, by the ID of its message.
+type mailer struct {
+	known map[chanq.ID]bool
+	sent  int
+}
+
+func (m *mailer) welcome(_ context.Context, lease *chanq.Lease[string]) error {
+	if !m.known[lease.ID] {
+		m.known[lease.ID] = true
+		m.sent++
+	}
+	return nil
+}
+
+func TestASecondDeliverySendsNoSecondMail(t *testing.T) {
+	id, mails := chanq.NewID(), mailer{known: map[chanq.ID]bool{}}
+	welcome := mails.welcome
+	for range 2 {
+		lease := &chanq.Lease[string]{Delivery: chanq.Delivery{ID: id, Attempt: 1}, Body: "Ada"}
+		require.NoError(t, welcome(t.Context(), lease))
+	}
+	require.Equal(t, 1, mails.sent)
+}
