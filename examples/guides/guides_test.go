@@ -88,6 +88,8 @@ func Example_delays() {
 		check(err)
 		fmt.Println(receipts[0].Duplicate)
 	}
+	_, err := mails.Send(ctx, chanq.Message[string]{Body: "Reset your password", Priority: chanq.PriorityUrgent})
+	check(err)
 	// Output:
 	// false
 	// true
