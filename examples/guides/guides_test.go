@@ -340,6 +340,35 @@ func open(dsn string) (*sql.DB, chanq.Config, func() error, error) {
 	return db, chanq.Config{Notifier: notifier}, notifier.Close, nil
 }
 
+func Example_move() {
+	ctx := context.Background()
+	file, server := memory(), memory()
+	defer file.Close()
+	defer server.Close()
+	from := openQueue[string](ctx, file, "mails", chanq.Spec{})
+	_, err := from.Send(ctx, chanq.Message[string]{Body: `"later"`, Delay: time.Hour, Type: "reminder", DedupKey: "7"})
+	check(err)
+	mails := openQueue[json.RawMessage](ctx, server, "mails", chanq.Spec{})
+	old, err := chanqadmin.Open(ctx, file, "mails", chanq.Config{})
+	check(err)
+
+	page, err := old.List(ctx, chanqadmin.Select{State: chanqadmin.StateScheduled}, chanqadmin.List{Limit: 1000, Bodies: true})
+	check(err)
+	for _, e := range page.Entries {
+		_, err := mails.Send(ctx, chanq.Message[json.RawMessage]{
+			ID: e.ID, Body: e.Body, Type: e.Type, Headers: e.Headers, DedupKey: e.DedupKey, Delay: max(0, time.Until(e.DueAt)),
+		})
+		check(err)
+	}
+
+	admin, err := chanqadmin.Open(ctx, server, "mails", chanq.Config{})
+	check(err)
+	moved, err := admin.Get(ctx, page.Entries[0].ID)
+	check(err)
+	fmt.Println(moved.State, moved.Type, string(moved.Body), time.Until(moved.DueAt) > 59*time.Minute)
+	// Output: scheduled reminder "later" true
+}
+
 func TestOpenOpensAFile(t *testing.T) {
 	db, cfg, closeNotifier, err := open(filepath.Join(t.TempDir(), "shop.db"))
 	require.NoError(t, err)
