@@ -293,6 +293,26 @@ func Example_tenants() {
 	// 32
 }
 
+type welcome struct{ UserID int }
+
+func Example_welcome() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	mails := openQueue[welcome](ctx, db, "mails", chanq.Spec{})
+	_, err := mails.Send(ctx, chanq.Message[welcome]{Body: welcome{UserID: 7}, Delay: time.Hour})
+	check(err)
+	_, err = mails.Send(ctx, chanq.Msg(welcome{UserID: 8}))
+	check(err)
+	deliver := func(_ context.Context, user int) error { fmt.Println("welcome", user); return nil }
+	consumer, err := mails.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(100, func(ctx context.Context, lease *chanq.Lease[welcome]) error {
+		return deliver(ctx, lease.Body.UserID)
+	}))
+	// Output: welcome 8
+}
+
 func Example_oneOfABatch() {
 	ctx := context.Background()
 	db := memory()
