@@ -1,4 +1,4 @@
-// Command hello is the first program with chanq: it sends three messages and handles them. docs/getting-started.md explains it.
+// Command hello is the first program with chanq: it sends three messages and handles them. docs/start/getting-started.md explains it.
 package main
 
 import (
