@@ -36,7 +36,7 @@
 //
 // While a consumer is idle a Notifier takes one connection of the *sql.DB and one worker thread of the server. If the *sql.DB has a limit
 // (SetMaxOpenConns), raise it by one: chanq does not count this connection. The processor time of the server per queue is estimated, not
-// measured on Microsoft's engine: docs/sqlserver.md. A request needs no permission beyond those of a consumer. A connection timeout in
+// measured on Microsoft's engine: docs/engines/sqlserver.md. A request needs no permission beyond those of a consumer. A connection timeout in
 // the DSN must be 0 or above 1 s. A request is for at most 32 queues; consumers of further queues poll.
 package mssqlnotify
 

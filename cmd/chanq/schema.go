@@ -21,7 +21,7 @@ no database. The dialect is that of --dialect, or else of --db or --dsn.
 
 With --view and --procedures it prints what other programs may use, in the place of the
 tables: the view chanq_QUEUE__messages, which shows what is in the queue, and the procedure
-chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. For an ordered queue give
+chanq_QUEUE__send, which adds a message (docs/guides/sql.md). Migrate creates neither. For an ordered queue give
 --ordered; the statements read its number of slots from the database.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),
