@@ -65,9 +65,9 @@ type Config struct {
 	// Range: 1 ms to 1 s.
 	Every time.Duration
 
-	// Changed is called once per change: with the reason why this process's idle consumers of a queue poll, and with nil when all of them
-	// are woken again. It is called by a separate goroutine, one call at a time. Changes during a call may be reported as one, or not at
-	// all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only that call.
+	// Changed is called once per change. It gets the reason why this process's idle consumers of a queue poll, and nil when all of
+	// them are woken again. It is called by a separate goroutine, one call at a time. Changes during a call may be reported as one,
+	// or not at all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 

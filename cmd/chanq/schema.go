@@ -15,9 +15,9 @@ func (a *app) schemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema QUEUE...",
 		Short: "Print the statements that migrate would run",
-		Long: `Prints the statements that create the tables of queues, for a database
-administrator to read and run. Running one again changes nothing. It connects to
-no database. The dialect is that of --dialect, or else of --db or --dsn.
+		Long: `Prints the statements that create the tables of queues, for an administrator to read
+and run. You can run them again. The command connects to no database. The dialect is
+--dialect, or that of --db or --dsn.
 
 With --view and --procedures it prints what other programs may use, in the place of the
 tables: the view chanq_QUEUE__messages, which shows what is in the queue, and the procedure
