@@ -164,7 +164,7 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	case p.unread:
 		c.Rows, c.Inline = 1, -1
 	case p.rescans.lapsed:
-		c.Rows = 1
+		c.Rows = min(c.Rows, p.pace.careful())
 	}
 	p.rescans.lapsed = false
 	return c
