@@ -36,7 +36,7 @@
 //
 //	Producer.Send → a batch → INSERT → claim → a feed → Consumer.C → your code → Lease.Ack → a batch → DELETE
 //
-// Meanwhile the extender extends the leases that the process holds.
+// During that time the extender extends the leases that the process holds.
 //
 // # The end of a consumer
 //
@@ -78,8 +78,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Queue is one queue of messages whose bodies are of type T. It is safe for concurrent use and holds no connection and no goroutine
-// of its own.
+// Queue is one queue of messages whose bodies are of type T. It is safe for concurrent use and holds no connection and no goroutine.
 //
 // SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
 // goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the call,

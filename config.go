@@ -41,7 +41,7 @@ type Config struct {
 	// DurabilityRequired they return ErrNotDurable. Default: DurabilityRequired.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. With NoNotifier they find the messages at their next poll, after
-	// ConsumerConfig.PollEvery at the latest. Default: that of embedded.Open; otherwise none. (It is the driver
+	// ConsumerConfig.PollEvery at the latest. Default: the one of embedded.Open; otherwise none. (It is the driver
 	// of the *sql.DB, if that is a Notifier.)
 	Notifier Notifier
 	// Hooks are functions that chanq calls on events. Default: none.
@@ -157,8 +157,8 @@ type ProducerConfig struct {
 	// Linger is the longest time that a message waits for others to share its statement, while no statement is running. A single message
 	// does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
-	// InFlight is how many statements may run at once. With 1, messages that one goroutine sends by C, or by Send, are claimed in the order
-	// of the sends; on an ordered queue also if it uses both. (Full batches are still inserted in parallel, up to three on as many
+	// InFlight is how many statements may run simultaneously. With 1, messages that one goroutine sends by C, or by Send, are claimed in the order
+	// of the sends; on an ordered queue even if it uses both. (Full batches are still inserted in parallel, up to three on as many
 	// connections, and commit in order.) A higher value gives up that order for throughput, so on an ordered queue it is an error. Default:
 	// 1. Range: 1 to 64.
 	InFlight int
@@ -167,7 +167,7 @@ type ProducerConfig struct {
 	BufferBytes int
 }
 
-// Defaults of ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
+// Defaults of ProducerConfig and ConsumerConfig, for programs that derive other limits from them.
 const (
 	DefaultBatchRows     = 500
 	DefaultLinger        = 5 * time.Millisecond

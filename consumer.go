@@ -19,7 +19,7 @@ import (
 // The public consumer, and below it what connects it to its engine, package internal/consume.
 
 // Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any number of goroutines
-// may read it at once, by its channel, All, Receive and Handle, and each lease goes to one of them. To end it, call Stop or cancel
+// may read it, by its channel, All, Receive and Handle, and each lease goes to one of them. To end it, call Stop or cancel
 // Consume's context, and then call Shutdown.
 //
 // While busy it uses up to five of the sessions that all queues on its *sql.DB share, three in normal operation: one claims, two

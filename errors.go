@@ -69,7 +69,7 @@ type OpError struct {
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
 	// Unknown: the database might or might not have applied the operation. A message that is sent again with the same Message.ID is not
-	// stored twice while it is in the queue (see Message.ID). Settling again is safe, also after redelivery.
+	// stored twice while it is in the queue (see Message.ID). Settling again is safe, even after redelivery.
 	Unknown bool
 	Err     error
 }

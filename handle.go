@@ -47,7 +47,7 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 // is called after each call. Without Config.Hooks the errors of fn are only in the database: set LogHooks.
 //
 // Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as many as the systems that they call
-// and the connections of the *sql.DB can serve at once. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is no
+// and the connections of the *sql.DB can serve simultaneously. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is no
 // longer extended: within LeaseFor its context ends with ErrLeaseLost, and the message is redelivered.
 //
 // Handle ends the consumer. When the consumer stops, calls that have begun continue for ConsumerConfig.DrainFor. Then their contexts
@@ -66,7 +66,7 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 // Handle calls fn for each lease that it receives from a channel, in up to workers goroutines, until the channel closes and every
 // call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
 // a lease's consumer waits for the call as for its own. ConsumerConfig.MaxExtend counts from when a goroutine took the lease from the
-// consumer, also if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
+// consumer, even if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
 // Consumer.Shutdown. It returns an error for invalid arguments, and if runtime.Goexit has ended one of its goroutines;
 // the others continue.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
@@ -135,7 +135,7 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 }
 
 // HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines, until the consumer stops: see Receive for
-// wait. It is for handlers that write many rows at once, for example with a maxBatch of 500 and a wait of 50 ms. The result of fn
+// wait. It is for handlers that write many rows together, for example with a maxBatch of 500 and a wait of 50 ms. The result of fn
 // settles the leases that fn has not settled: nil acks all of them, and Snooze releases them. Without Config.Hooks the errors of fn are
 // only in the database: set LogHooks.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on
-// separate goroutines, sometimes several at once, without a lock that other calls of chanq need. A call takes about
+// separate goroutines, sometimes several simultaneously, without a lock that other calls of chanq need. A call takes about
 // 1 µs, and follows a statement or a failure. Only Handled is called for every message; after a success its worker
 // calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only that call, but runtime.Goexit in Handled after a
 // success stops the consumer. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does

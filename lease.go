@@ -14,7 +14,7 @@ import (
 
 // Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
 //
-// Leases come from a Consumer. A test can pass a handler a lease that it made by hand, and Outcome returns what Consumer.Handle would
+// Leases come from a Consumer. A test can pass a handler a lease that it made itself, and Outcome returns what Consumer.Handle would
 // do with the result. The methods of such a lease that settle or extend return an error, its Context does not end, and its Deadline is
 // the zero time.
 type Lease[T any] struct {
@@ -75,7 +75,7 @@ func (d *Delivery) Deadline() time.Time {
 }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next batch. Ack returns immediately unless the backlog of
-// settles is full, and costs no round trip of its own. Wait returns the outcome.
+// settles is full, and costs no round trip. Wait returns the outcome.
 //
 // Ack returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the end of the consumer: Shutdown does not
 // wait for a lease that has expired. It waits for a lease that AckTx has acked until the commit is known, the lease is settled after a
@@ -134,7 +134,7 @@ func (d *Delivery) Wait(ctx context.Context) error {
 
 // Stopping returns a channel that is closed when the consumer stops: Consumer.Done. A long handler watches it, stores its progress and
 // returns l.Release(): the message is due again, and the attempt does not count. An error that it returns before
-// ConsumerConfig.DrainFor is over counts as a failed attempt. The channel is nil for a Delivery that was made by hand.
+// ConsumerConfig.DrainFor is over counts as a failed attempt. The channel is nil for a Delivery that a test has made.
 func (d *Delivery) Stopping() <-chan struct{} {
 	if d.lease == nil {
 		return nil

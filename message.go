@@ -55,7 +55,7 @@ type Message[T any] struct {
 	// ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
 	// TTL is how long after the send the message may be claimed. The database's clock decides, in milliseconds, rounded up.
-	// Later it is dead-lettered with CauseExpired, also if it was nacked before. A lease that began in time continues. A redriven
+	// Later it is dead-lettered with CauseExpired, even if it was nacked before. A lease that began in time continues. A redriven
 	// message does not expire. Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
 	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored. Its Receipt is

@@ -206,9 +206,9 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 
 // Migrate creates a queue with Config.Spec. For an existing queue it brings the tables up to date and stores the fields of
 // Config.Spec that are not zero; consumers of other programs adopt them with their next heartbeat. It makes all changes in one
-// transaction under a lock of the database. Any number of processes may call it, at once and repeatedly, while producers and
-// consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that was dropped by
-// hand is created again, which locks its table against writers. Open takes the same arguments.
+// transaction under a lock of the database. Any number of processes may call it, simultaneously and repeatedly, while producers and
+// consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that is missing
+// is created again, which locks its table against writers. Open takes the same arguments.
 //
 // The database role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission
 // to update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables

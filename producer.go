@@ -248,7 +248,7 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 }
 
 // Unsent returns the messages that came through C and could not be stored, each with its error, for example messages that are too
-// large or cannot be encoded. Each message is returned once, also by concurrent calls; Close returns the rest. Until then the
+// large or cannot be encoded. Each message is returned once, even by concurrent calls; Close returns the rest. Until then the
 // messages keep their room in the buffer, so that C blocks once they fill it, and Flush returns an error. Unsent makes no database
 // call. Hooks.Unsent reports each message that it will return.
 func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
@@ -264,7 +264,7 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 	return Unsent[T]{Message: m, Err: p.sendError(o)}
 }
 
-// Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends. If
+// Flush waits until every message handed over before, even through C, is stored or known to be impossible to store, or ctx ends. If
 // messages that came through C could not be stored, Flush returns an error until Unsent has returned them. If they fill the buffer,
 // it returns the error although others still wait for room: call Unsent, and then Flush again. Once Close has begun, Flush waits for
 // Close, and returns an error if Close could not store everything. On SQLite a goroutine that holds a transaction must not call it:
@@ -322,7 +322,7 @@ func (p *Producer[T]) unsent() error {
 // stored, the error has an *UnsentError, which contains them, except those that Unsent returned, and those that wait for a codec that
 // does not return within 1 s after ctx.
 //
-// A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its own ctx; only the
+// A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its ctx; only the
 // first call returns unsent messages. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false

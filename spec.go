@@ -67,7 +67,7 @@ const (
 	// claim any message.
 	KindPlain Kind = iota + 1
 	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or cancelled, or purged),
-	// also when processes die. One message precedes another if
+	// even when processes die. One message precedes another if
 	//
 	//   - its Send had returned, or the transaction of its SendTx had committed, before the send of the other began;
 	//   - both are arguments of one call of Send or SendTx, and it comes first;

@@ -249,7 +249,7 @@ func (t *inTx) ended(committed, maybe bool) {
 }
 
 // SendTx stores messages in the caller's transaction: they are in the queue if and when it commits. It needs no Producer and no
-// connection of its own. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes. After your own
+// further connection. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes. After your own
 // transaction call Wake. There is a Receipt for each message, in order. Without messages SendTx does nothing.
 //
 // It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey or an ID set by the caller is already in the
