@@ -12,31 +12,34 @@ import (
 
 // Errors that callers branch on, with errors.Is.
 var (
-	// ErrLeaseLost: the lease ended before the settle. The message was cancelled, or is redelivered to another consumer. Settles,
-	// Wait, AckTx and Extend return it, and Lease.Context ends with it.
+	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered to another
+	// consumer. Settles, Wait, AckTx and Extend return it, and Lease.Context is cancelled with it.
 	ErrLeaseLost = lease.ErrLost
 	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
-	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context ends with it, and Handle
-	// returns it if work was left.
+	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context is cancelled
+	// with it, and Handle returns it if work was left.
 	ErrStopped = lease.ErrStopped
-	// ErrClosed: returned by sends after Close of the producer has begun, by settles after Shutdown of the consumer has given up, and
-	// by Receive after the consumer has stopped.
+	// ErrClosed: returned by sends after Close of the producer has started, by settles after Shutdown of the consumer
+	// has given up, and by Receive after the consumer has stopped.
 	ErrClosed = batch.ErrClosed
-	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command chanq
-	// migrate.
+	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command
+	// chanq migrate.
 	ErrNoSchema = errors.New("chanq: no schema")
 	// ErrNewerSchema: a newer chanq made the tables. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
-	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both values.
+	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both
+	// values.
 	ErrSpec = errors.New("chanq: stored spec differs")
-	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error has the stored
-	// value.
+	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error
+	// has the stored value.
 	ErrShards = errors.New("chanq: stored shard differs")
-	// ErrUnavailable: the database did not answer Open or StoredConfig, or refused them, for example because it does not exist or
-	// is starting; or Migrate got no connection. The state of the queue is unknown. The error has the cause. Try again later.
+	// ErrUnavailable: the database did not answer Open or StoredConfig, or refused them, for example because it does
+	// not exist or is starting; or Migrate got no connection. The state of the queue is unknown. The error has the
+	// cause. Try again later.
 	ErrUnavailable = errors.New("chanq: database is not available")
-	// ErrNotDurable: the database may lose confirmed commits. The error names the setting. Config.Durability can allow it.
+	// ErrNotDurable: the database can lose confirmed commits. The error names the setting. Config.Durability can allow
+	// it.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.
 	ErrTooLarge = errors.New("chanq: too large")
@@ -46,8 +49,8 @@ var (
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
-// Cause is the reason why a message is dead. chanqadmin.Entry and DeadEvent contain it, and chanqadmin.Select selects by it. Its String
-// is the name of its constant in lower case, for example "exhausted". chanqadmin.ParseCause parses it.
+// Cause is why a message is dead: see chanqadmin.Entry and DeadEvent. You can select by it with chanqadmin.Select. Its
+// String is the name of its constant in lower case, for example "exhausted", which chanqadmin.ParseCause parses.
 type Cause = sqlbatch.Cause
 
 // The causes. The table of dead messages stores these numbers.
@@ -69,8 +72,8 @@ type OpError struct {
 	Op    string // "open", "send", "ack", "claim" …
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
-	// Unknown: the database might or might not have applied the operation. A message that is sent again with the same Message.ID is not
-	// stored twice while it is in the queue (see Message.ID). Settling again is safe, also after redelivery.
+	// Unknown: the database might have applied the operation. Send again with the same Message.ID: while the message is
+	// in the queue, it is not stored twice. Settling again is safe, even after redelivery.
 	Unknown bool
 	Err     error
 }
@@ -93,7 +96,7 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// BatchError is returned by SendBatch if some of its messages were not stored, and by Ack and AckTx if some of the acks failed. Errs
+// BatchError is returned by SendBatch if some messages were not stored, and by Ack and AckTx if some acks failed. Errs
 // has an entry for each message, in order: its error, or nil.
 type BatchError struct {
 	Op   string // "send" or "ack"
@@ -139,8 +142,8 @@ type Unsent[T any] struct {
 	Err     error
 }
 
-// UnsentError is returned by Producer.Close. It contains the messages that were sent on the producer's channel and are not known to be
-// stored, except those that Producer.Unsent returned.
+// UnsentError is returned by Producer.Close. It contains the messages that came through the channel and are not known
+// to be stored, except those that Producer.Unsent returned.
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {
