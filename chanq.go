@@ -20,39 +20,32 @@
 //
 // Start with Migrate, once, and Open. Then choose:
 //
-//   - To send a few messages, Queue.Send. To send many, a Producer: its channel, or Producer.Send.
-//   - To receive, Queue.Consume. Consumer.Handle and HandleBatches call your function in a pool of workers and settle
-//     by its result. Consumer.C, All and Receive give you leases to settle.
-//   - To send or ack in your own transaction, InTx with Queue.SendTx and Delivery.AckTx. The messages and your rows are
-//     stored together or not at all.
+//   - To send a few messages, Queue.Send. To send many, a Producer.
+//   - To receive, Queue.Consume. Consumer.Handle and HandleBatches call your function in a pool of workers. Consumer.C,
+//     All and Receive give you leases to settle.
+//   - To send or ack together with your rows, InTx with Queue.SendTx and Delivery.AckTx.
 //   - To replace a message by others in the next queue, Pipe.
 //   - To combine several databases into one queue, package chanqshards.
 //
-// Delivery is at least once: a message is delivered until it is acked or dead. Each claim gives it a new, greater fence
-// (fencing token), and every later write checks it. So a consumer whose lease was lost cannot settle a message that
-// another one holds.
-//
-// A Producer batches sends into multi-row INSERTs. A Consumer claims batches ahead of its readers, extends their
-// leases, and settles in batches. The path of a message (ARCHITECTURE.md describes it function by function):
+// Delivery is at least once. Each claim gives a message a new, greater fence (fencing token), and every later write
+// checks it: a consumer whose lease was lost cannot settle a message that another one holds. The path of a message
+// (ARCHITECTURE.md describes it function by function):
 //
 //	Producer.Send → a batch → INSERT → claim → a feed → Consumer.C → your code → Lease.Ack → a batch → DELETE
 //
-// # Stopping a consumer
+// # Stopping
 //
-// Handle, HandleBatches and Pipe do the following by themselves. If you read the channel, call Shutdown.
+// Handle, HandleBatches and Pipe stop in these steps by themselves. If you read the channel, call Shutdown.
 //
-//   - Immediately after Stop, a cancelled context or a permanent error: claims stop, and leases that no reader has
-//     taken are released. Calls of your function continue. Delivery.Stopping is closed.
+//   - After Stop, a cancelled context or a permanent error: claims stop, and leases that no reader has taken are
+//     released. Your calls continue.
 //   - DrainFor later, or when the context of Shutdown is cancelled: the contexts of leases are cancelled with
-//     ErrStopped. If your function now returns an error, its message is released.
-//   - 1 s later: leases that are held are released, and their holders' settles return ErrLeaseLost. The error counts
-//     the calls that have not returned.
-//   - 5 s later: the error counts the settles that are not stored. Their leases expire in the database.
+//     ErrStopped, and an error releases the message.
+//   - 1 s later: leases that are held are released.
+//   - 5 s later: settles that are not stored are given up. Their leases expire.
 //
-// A release does not count as an attempt. A batch that was received before the stop is passed to its handler. Leases
-// that were given to AckTx are left to their transaction.
-//
-// The guides are in the folder docs of the repository, with docs/README.md as their index.
+// A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The guides are
+// in the folder docs of the repository.
 package chanq
 
 import (
@@ -77,21 +70,19 @@ import (
 // Queue is one queue of messages whose bodies are of type T. It is safe for concurrent use, holds no connection and no
 // goroutine, and does not need to be closed.
 //
-// SQLite has one writer. While your goroutine holds a transaction there, call SendTx, AckTx and CancelTx. Any other
-// call that goes to the database (Send, Flush, Wait, the function Ack, Shutdown, Close, package chanqadmin) would wait
-// for your transaction until its context is cancelled. With the context of InTx, calls return an error immediately: see
-// there.
+// On SQLite, which has one writer, call SendTx, AckTx and CancelTx while your goroutine holds a transaction. Any other
+// call that goes to the database, such as Send, Flush, Wait, Shutdown or Close, would wait for your transaction until
+// its context is cancelled.
 type Queue[T any] struct{ core *queue }
 
 // Open opens a queue whose tables Migrate created, with the same arguments. It costs two round trips and starts no
-// goroutine. You own db: close it after the last Producer and Consumer have stopped.
+// goroutine. Close db after the last Producer and Consumer have stopped.
 //
-// Open never changes the schema. ErrNoSchema, ErrNewerSchema and ErrSpec say what to do. A database that would break a
-// guarantee is an error too, for example one that can lose commits (ErrNotDurable): see docs/operate/schema.md.
+// Open never changes the schema. Its errors say what to do: ErrNoSchema, ErrNewerSchema, ErrSpec, or a database that
+// would break a guarantee, for example ErrNotDurable (docs/operate/schema.md).
 //
-// Choose T with care. A body that cannot be decoded into it is dead-lettered immediately (CauseUndecodable), so a wrong
-// T dead-letters all messages; chanqadmin.Queue.Redrive makes them ready again. Open refuses an interface with methods,
-// into which JSON can never be decoded.
+// A body that cannot be decoded into T is dead-lettered immediately (CauseUndecodable), so a wrong T dead-letters all
+// messages; chanqadmin.Queue.Redrive makes them ready again. T cannot be an interface with methods.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := openCore(ctx, db, queue, cfg)
 	if err != nil {
@@ -113,21 +104,17 @@ func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
-// Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the
-// database. After an error none is, unless it is Unknown. You get a Receipt for each message, in order. All messages
-// are checked before the first is stored.
+// Send stores messages and waits for the commit, without a Producer. After a nil error all of them are in the database,
+// after an error none, unless it is Unknown. You get a Receipt for each message, in order. For many concurrent sends a
+// Producer is faster.
 //
-// Send repeats its statement with the same IDs until ctx is cancelled, unless the database rejects a message. Without a
-// deadline it waits until an outage is over. Then the error is an *OpError that wraps the cause of ctx, and Unknown
-// says whether the messages might be stored. To try again, set the IDs of the receipts: see Message.ID.
+// Send repeats its statement until ctx is cancelled, unless the database rejects a message: without a deadline it waits
+// until an outage is over. Then you get an *OpError with the cause of ctx. To send again, set the IDs of the receipts:
+// see Message.ID.
 //
-// Send borrows one connection of the *sql.DB, and each try has Config.StatementTimeout. It costs
-//
-//   - one round trip per 500 messages or 4 MiB of bodies
-//   - one more if a DedupKey, or an ID that you set, is already in the queue
-//   - two more, for a transaction, if there is more than one statement, or several messages have a DedupKey or your ID
-//
-// For many concurrent sends use a Producer: it stores the messages of many calls with one statement.
+// It borrows one connection, and costs one round trip per 500 messages or 4 MiB of bodies. It costs one more if a
+// DedupKey, or an ID that you set, is already in the queue, and two for a transaction if one statement is not enough or
+// several messages have such a key or ID.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
@@ -162,31 +149,27 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 }
 
 // Wake makes idle consumers of this queue poll immediately. Call it after your own transaction with SendTx has
-// committed; InTx does it for you. It costs no round trip. Consumers of other processes are woken if there is a
-// Notifier. Otherwise they poll within about 1 s, or ConsumerConfig.PollEvery if that is longer.
+// committed; InTx does it for you. It costs no round trip. Other processes are woken by a Notifier. Without one they
+// poll within ConsumerConfig.PollEvery (1 s).
 func (q *Queue[T]) Wake() {
 	q.core.signals.Wake()
 }
 
-// Empty reports whether the queue has no ready, scheduled or leased message, paused or not. Use it to decide that a
-// queue is drained, because chanqadmin.Queue.Stats leaves out locked rows on SQL Server. Dead and done messages do not
-// count.
+// Empty reports whether the queue has no ready, scheduled or leased message. Use it to decide that a queue is drained:
+// on SQL Server chanqadmin.Queue.Stats leaves out locked rows. A paused queue is no exception, and dead and done
+// messages do not count.
 //
-// Empty never returns true while a committed message is in the queue. A message counts until the commit of its ack, or
-// of its move to the dead-letter table: while an AckTx is open, and while an Ack waits to be written (see
-// Consumer.Flush). What a Producer has not stored, or a SendTx has not committed, need not count. On SQL Server, Empty
-// can also return false while a transaction that wrote to the queue is open: call it again.
-//
-// It costs one round trip and waits for no locked row. It reads past acked messages that the database has not cleaned
-// up.
+// Empty never returns true while a committed message is in the queue. A message counts until its ack has committed:
+// while an AckTx is open, and while an Ack waits to be written (see Consumer.Flush). On SQL Server, Empty can also
+// return false while a transaction that wrote to the queue is open: call it again. It costs one round trip and waits
+// for no locked row.
 func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 	err = q.core.once(ctx, q.core.table.SQL.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
 	return empty, q.core.fail("empty", err)
 }
 
-// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. If you settle or
-// extend a lease on such a message, you get ErrLeaseLost. It costs one round trip per 1000 messages, on SQL Server per
-// 400.
+// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. Settling or extending
+// a lease on such a message returns ErrLeaseLost. It costs one round trip per 1000 messages, on SQL Server per 400.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	core := q.core
 	if err := core.outsideTx(ctx, "use CancelTx"); err != nil {
@@ -196,8 +179,8 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	return found, core.fail("cancel", err)
 }
 
-// CancelTx is Cancel in your transaction: the messages are deleted when it commits. It waits for locked rows until ctx
-// is cancelled, and settles of the messages wait for your transaction. After an error, roll back.
+// CancelTx is Cancel in your transaction: the messages are deleted when it commits, and their settles wait for it. It
+// waits for locked rows until ctx is cancelled. After an error, roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
 	if err := checkTx("cancel", tx); err != nil {
 		return nil, err

@@ -14,24 +14,21 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config is how your program uses a queue. The zero value suits most programs. Spec has the settings that all programs
-// share.
+// Config is how your program uses a queue. The zero value suits most programs.
 type Config struct {
 	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue
 	// that Migrate makes.
 	Spec
-	// Dialect of the database. Set it if you use another driver, for example one that wraps these for tracing: chanq
-	// then saves up to four round trips that ask for the version. Set it too if a database accepts the SQL of one of
-	// the three but reports another version. Default: that of the driver (go-mssqldb, pgx, lib/pq, modernc.org/sqlite),
-	// or of the version.
+	// Dialect of the database. Set it for a driver that wraps one of these, for example for tracing: it saves up to
+	// four round trips that ask for the version. Set it too if a database accepts the SQL of a dialect but reports
+	// another version. Default: that of the driver (go-mssqldb, pgx, lib/pq, modernc.org/sqlite), or of the version.
 	Dialect Dialect
-	// Shard identifies one shard of a queue over several databases. Set it in programs that migrate or operate one
-	// shard; package chanqshards sets it for the others. Migrate stores it, and generates the Set of shard 0. For
-	// another shard a zero Set is an error. Open returns ErrShards if the stored value differs (see StoredConfig).
-	// Default: the queue has no shards.
+	// Shard identifies one shard of a queue over several databases. Package chanqshards sets it; set it yourself to
+	// migrate or operate one shard. Migrate stores it, and generates the Set of shard 0; other shards need that Set.
+	// Open returns ErrShards if the stored value differs (see StoredConfig). Default: the queue has no shards.
 	Shard ShardMark
-	// Label is the queue's name in errors, hooks, logs, metrics and Lease.Queue. Set it if queues in several databases
-	// have the same name; chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most
+	// Label is the queue's name in errors, hooks, logs, metrics and Lease.Queue. Set it if several databases have a
+	// queue of this name, for example to "orders/east", as chanqshards does. Default: the queue's name. Range: at most
 	// 256 bytes of UTF-8 without control characters.
 	Label string
 	// Schema is the database schema of the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite.
@@ -39,49 +36,43 @@ type Config struct {
 	Schema string
 	// Codec encodes bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits. Such settings are
-	// delayed durability of SQL Server, synchronous_commit = off of PostgreSQL, and synchronous below FULL of SQLite.
-	// Default: DurabilityRequired.
+	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits: see
+	// docs/operate/schema.md. Default: DurabilityRequired.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. Without one, or with NoNotifier, they find messages at their
-	// next poll, within ConsumerConfig.PollEvery. Default: the driver of the *sql.DB if it is a Notifier, as for a file
-	// that embedded.Open opened; otherwise none.
+	// next poll. Default: the driver of the *sql.DB if it is a Notifier, as for a file that embedded.Open opened;
+	// otherwise none.
 	Notifier Notifier
-	// Hooks are functions that chanq calls on events. Set LogHooks to see errors of handlers in your log. Default:
-	// none.
+	// Hooks are functions that chanq calls on events, for example LogHooks. Default: none.
 	Hooks Hooks
 	// MaxCrashes is how many leases of a message can expire in a row before it is dead-lettered. A lease expires if its
 	// process dies, pauses, or cannot reach the database for longer than ConsumerConfig.LeaseFor, or if its handler
-	// hangs until ConsumerConfig.MaxExtend. A handler that returns clears the count.
+	// hangs until ConsumerConfig.MaxExtend. A handler that returns clears the count. Default: 8. Range: 1 to 10,000.
 	//
-	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h. So its
-	// neighbours are others each time, and only the message that crashes its processes is dead-lettered, after half an
-	// hour on average. On an ordered queue its key waits too, and the first crash is not counted. Default: 8. Range: 1
-	// to 10,000.
+	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h: each time
+	// with other neighbours, so that they are not dead-lettered with it. On an ordered queue its key waits too.
 	MaxCrashes int
 	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL. If there are many, it
-	// vacuums the table. Without the permission, Hooks.Housekeeping reports what to grant. 100 years leaves vacuuming
-	// to autovacuum. Default: 1 s. Range: 10 ms to 100 years.
+	// vacuums the table. Hooks.Housekeeping reports a missing permission. 100 years leaves vacuuming to autovacuum.
+	// Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
 	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If it cannot
-	// write the table chanq__samples, the program works without it, and Hooks.Housekeeping reports that. Default:
-	// HistoryKept.
+	// write the table chanq__samples, Hooks.Housekeeping reports that. Default: HistoryKept.
 	History History
-	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced. So
-	// they follow a switch to another server by DNS; SetConnMaxLifetime does not replace connections that are always in
-	// use. A connection that was idle for 1 min is replaced too. No statement or transaction is interrupted. SQLite
+	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced, so
+	// that they follow a switch to another server by DNS. (SetConnMaxLifetime does not replace connections that are
+	// always in use.) One that was idle for 1 min is replaced too. No statement or transaction is interrupted. SQLite
 	// keeps its connections. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
-	// StatementTimeout is the deadline of every statement of this queue. A statement that takes longer is cancelled.
-	// Producers, consumers and Queue.Send repeat it; Open, Cancel, Empty and package chanqadmin return an error.
-	// Default: 30 s. Range: 1 ms to 1 h.
+	// StatementTimeout is the deadline of every statement of this queue. Producers, consumers and Queue.Send repeat a
+	// statement that takes longer; Open, Cancel, Empty and package chanqadmin return an error. Default: 30 s. Range: 1
+	// ms to 1 h.
 	//
-	//   - Migrate, chanqadmin.Configure and Drop, and calls with a Tx have the deadline of their context instead.
-	//   - For chanqadmin.Open the default is 1 h, because one statement can move 1,000 large messages.
-	//   - A message that takes longer to store alone gets more time with each try, up to 2 min.
-	//   - Settles and extensions are repeated after a third or a sixth of LeaseFor, unless leases are short.
-	//   - A claim has at most LeaseFor. The next try claims half as many messages, down to one, and then without
-	//     contents. If contents cannot be read twice, or not in time, while the database answers, the attempt fails.
+	//   - Migrate, chanqadmin.Configure and Drop, and calls with a Tx have the deadline of their context alone.
+	//   - For chanqadmin.Open the default is 1 h.
+	//   - A message that takes longer to store gets more time with each try, up to 2 min.
+	//   - Settles, extensions and claims are repeated sooner, by LeaseFor. A claim is repeated for half as many
+	//     messages, down to one. If its contents cannot be read twice, the attempt fails.
 	StatementTimeout time.Duration
 }
 
@@ -89,9 +80,9 @@ type Config struct {
 type History uint8
 
 const (
-	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s,
-	// with one statement. One process also counts the messages: one Stats and one statement per 10 s, and one DELETE of
-	// old samples per minute. A Queue that sends without a Producer adds its counts once, 10 s later.
+	// HistoryKept adds this program's counts to the table chanq__samples every 10 s, with one statement per queue. One
+	// process also counts the messages: one Stats and one statement per 10 s, and one DELETE per minute. Sends without
+	// a Producer are added 10 s later.
 	HistoryKept History = iota
 	// HistoryOff: this program records nothing.
 	HistoryOff
@@ -154,19 +145,19 @@ func (c *Config) names(queue string, slots int) sqlbatch.Names {
 
 // ProducerConfig tunes a Producer. The zero value suits most programs.
 type ProducerConfig struct {
-	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes
-	// gets its own statement. Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
+	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. Default: 500 and 4 MiB.
+	// Range: 1 to 512, and 1 byte to 32 MiB.
 	BatchRows, BatchBytes int
-	// Linger is the longest time that a message waits for others to share its statement, while no statement is running.
-	// A single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
+	// Linger is the longest time that a message waits for others to share its statement, if no statement is running. A
+	// single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
 	// InFlight is how many statements can run simultaneously. With 1, messages that one goroutine sends by C, or by
-	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. Full batches are inserted
-	// in parallel, on up to three connections, and commit in order. A higher value gives up that order for throughput,
-	// so on an ordered queue it is an error. Default: 1. Range: 1 to 64.
+	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. (Full batches are inserted
+	// on up to three connections, and commit in order.) More gives up that order for throughput, and is an error on an
+	// ordered queue. Default: 1. Range: 1 to 64.
 	InFlight int
-	// BufferBytes bounds the messages that are handed over and not stored yet, and those that wait for Unsent or Close.
-	// At the bound sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
+	// BufferBytes bounds the messages that are not stored yet, and those that wait for Unsent or Close. At the bound
+	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	BufferBytes int
 }
 
@@ -201,59 +192,52 @@ type ConsumerConfig struct {
 	// Range: at most 200 bytes of UTF-8 without NUL.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. Other consumers cannot claim these messages.
-	// For long jobs set 1: one more message then waits in this process for a handler. On an ordered queue the first
-	// unread messages of keys in work are kept too, within PrefetchBytes. Default: 1000. Range: 1 to 100,000.
+	// For long jobs set 1: one more message then waits in this process. An ordered queue also keeps unread messages of
+	// keys in work, within PrefetchBytes. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
-	// PrefetchBytes is the most bytes of bodies in the buffer. It is estimated from the last claim, at first from
-	// Spec.MaxBody, so one claim can exceed it. A larger body is claimed alone. Default: 64 MiB. Range: 1 byte to 1
-	// TiB, or 2 GiB where an int has 32 bits.
+	// PrefetchBytes is the most bytes of bodies in the buffer. They are estimated from the last claim, so one claim can
+	// exceed it. A larger body is claimed alone. Default: 64 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32
+	// bits.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process
 	// that died are redelivered. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs
-	// then loses its message. The time can start up to a third of LeaseFor earlier. Leases in the buffer are extended
-	// without this bound. But if readers take none for MaxExtend, a consumer of a plain queue releases its buffer and
-	// claims nothing for LeaseFor, so that others can. Default: 1 h. Range: 100 ms to 100 years.
+	// then loses its message. The time can start up to a third of LeaseFor earlier. If readers take no lease for
+	// MaxExtend, a consumer of a plain queue releases its buffer and claims nothing for LeaseFor. Default: 1 h. Range:
+	// 100 ms to 100 years.
 	MaxExtend time.Duration
-	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. It costs one read per
-	// pause, and messages of other processes wait for the next poll. The first pause is 10 ms, and each further one is
-	// twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause.
-	// Default: 1 s. Range: 1 ms to 1 h.
+	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer, and so the longest wait
+	// of another process's message. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks and
+	// releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1 h.
 	//
-	// A busy consumer claims from its cursor, and scans from the head of the queue once per second, or every PollEvery
-	// if that is less. The scan finds messages of late commits, messages that other processes released, and expired
-	// leases. If scans take longer than some milliseconds, all consumers of the queue together spend 5 % of their time
-	// on them.
+	// A busy consumer claims from its cursor, and scans from the head of the queue every second, or PollEvery if that
+	// is less. The scan finds late commits, released messages and expired leases. Slow scans are rarer: they take 5 %
+	// of the consumers' time together.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
-	// within 6 s after that. Your process manager must allow both: terminationGracePeriodSeconds of Kubernetes is 30 s
-	// by default, TimeoutStopSec of systemd 90 s. If you read the channel, the context of Shutdown counts instead.
-	// Default: 20 s. Range: 1 ms to 100 years.
+	// within 6 s after that. Give your process longer than both: Kubernetes has 30 s by default, systemd 90 s
+	// (docs/guides/deploying.md). If you read the channel, use the context of Shutdown. Default: 20 s. Range: 1 ms to
+	// 100 years.
 	DrainFor time.Duration
-	// Backoff returns the delay of a nack. It gets the handler's error, or the cause of Delivery.Nack (nil for none),
-	// and must not settle d. d.Attempt counts earlier leases that expired. For a message whose contents cannot be read,
-	// d has no DedupKey and no Headers. After a panic, a negative delay, or one above 100 years, the default is used.
-	// Default: ExponentialBackoff(1 s, 1 h).
+	// Backoff returns the delay of a nack, for the handler's error or the cause of Delivery.Nack (nil for none). It
+	// must not settle d. If the message's contents cannot be read, d has no DedupKey and no Headers. After a panic, a
+	// negative delay, or one above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
 	Backoff func(d *Delivery, err error) time.Duration
-	// Middleware is called around each handler of Handle and Pipe, the first one outermost. With a Middleware
-	// HandleBatches returns an error. Loops over C, All and Receive do not call it. Default: none.
+	// Middleware is called around each handler of Handle and Pipe, the first one outermost. HandleBatches returns an
+	// error if there is one. Default: none.
 	Middleware []Middleware
 	// StopWhenIdle stops the consumer when the queue is drained: for cron jobs, tools and tests. It stops as after
-	// Stop, with a nil Err, when it holds nothing (each lease is settled, each settle is stored, no handler runs) and
-	// no message is due and unleased. Default: false.
+	// Stop, with a nil Err, when each lease is settled, each settle is stored, no handler runs, and no message is due
+	// and unleased. Default: false.
 	//
-	//   - Messages that are scheduled, wait for a retry, or are leased by other consumers do not keep it running.
-	//   - A row that a transaction has locked counts as due, until that transaction is over. On SQL Server this
-	//     includes messages that an open transaction has sent or deleted. A lease that AckTx has acked counts as
-	//     settled.
-	//   - A paused queue counts as drained. A database that does not answer does not stop the consumer.
-	//   - On an ordered queue it stops when each slot has nothing to claim, or belongs to another live consumer.
-	//     Messages behind one of their key that is scheduled, retried or dead (DeadKeyHolds) do not keep it running.
-	//   - A message that you send while it stops can be left for the next consumer.
-	//   - Each check costs one round trip after a claim that found nothing (ordered: a read and a second claim). It
-	//     checks when the last lease is settled, and then, while a row is locked, after pauses that grow to PollEvery.
-	//     While it holds leases it claims once per PollEvery and uses no Config.Notifier.
+	//   - Messages that are scheduled, wait for a retry or for an earlier one of their key, or are leased by other
+	//     consumers do not keep it running. A paused queue counts as drained.
+	//   - A row that a transaction has locked counts as due, on SQL Server even one that it has sent or deleted. A
+	//     lease that AckTx has acked counts as settled.
+	//   - An outage does not stop it. A message that you send while it stops can be left for the next consumer.
+	//   - Each check costs one round trip after a claim that found nothing (ordered: two). While it holds leases it
+	//     claims once per PollEvery, and it does not use Config.Notifier.
 	StopWhenIdle bool
 }
 

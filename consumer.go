@@ -19,11 +19,9 @@ import (
 // The public consumer, and below it what connects it to its engine, package internal/consume.
 
 // Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any
-// number of goroutines can read it, by its channel, All, Receive and Handle, and each lease goes to one of them. To
-// stop it, call Stop or cancel Consume's context, and then call Shutdown.
-//
-// While busy it uses three to five of the connections that all queues on its *sql.DB share. While idle it holds none.
-// See docs/operate/connections.md.
+// number of goroutines can read it, in different ways, and each lease goes to one of them. To stop it, call Stop or
+// cancel Consume's context, and then call Shutdown. While busy it uses three to five connections of the *sql.DB, while
+// idle none: see docs/operate/connections.md.
 type Consumer[T any] struct {
 	core *consumer
 	feed *consume.Feed[*Lease[T]]
@@ -38,30 +36,26 @@ type ConsumerStats struct {
 	EmptyClaims int64 // statements that found none
 	Looks       int64 // reads by which an idle consumer learns when a claim might find messages
 
-	// Settles that are in the database. An AckTx counts after the commit of InTx; in another transaction it never
-	// counts.
+	// Settles in the database. AckTx counts after InTx, otherwise never.
 	Acked, Nacked, Released, Dead int64
 	Lost                          int64 // settles that came after the lease had ended
 
 	// Now.
 	Buffered int // leases that wait for a reader
-	// For an ordered queue: messages in memory that wait, mostly for an earlier one of their key; slots that the
-	// consumer owns; keys whose first message is with a handler, due later, or dead. At 10,000 blocked keys it reads no
-	// further messages.
+	// For an ordered queue: messages in memory that wait for another of their key; slots that the consumer owns; keys
+	// that are blocked by their first message. At 10,000 it reads no further.
 	Waiting, Slots, BlockedKeys int
 	Held                        int // leases that are buffered or delivered, and have not ended
 	Settling                    int // settles that wait for their statement
-	// Isolated counts the settles that fail while the database stores others. Settling includes them. See
-	// IsolatedEvent.
+	// Isolated settles, which Settling includes: see IsolatedEvent.
 	Isolated int
 }
 
-// Consume starts a consumer. A cancelled ctx does what Stop does, and nothing else; call Shutdown to wait for the last
-// settles. The contexts of the leases have the values of ctx. Consume makes no database call: Hooks.Availability
-// reports outages.
+// Consume starts a consumer. A cancelled ctx does what Stop does; call Shutdown to wait for the last settles. The
+// contexts of the leases have the values of ctx. Consume makes no database call: Hooks.Availability reports outages.
 //
 // With SetMaxOpenConns, a consumer reserves five connections of the *sql.DB, and all consumers on it six (SQLite: one,
-// shared by all queues). If that leaves none for your program, Consume returns an error with a sufficient limit.
+// for all queues). If that leaves none for your program, you get an error with a sufficient limit.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -77,12 +71,12 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	return &Consumer[T]{c, f}, nil
 }
 
-// C is the channel of leases. The consumer closes it after Stop, a cancelled context of Consume, a permanent error (see
-// Err) or ConsumerConfig.StopWhenIdle, and releases the leases that are left in it, uncounted.
+// C is the channel of leases. The consumer closes it when it stops: after Stop, a cancelled context, a permanent error
+// (see Err) or ConsumerConfig.StopWhenIdle. It releases the leases that are left in it.
 func (c *Consumer[T]) C() <-chan *Lease[T] { return c.feed.C() }
 
-// All yields leases until the channel is closed (see Err). Unlike C it skips leases that expired in the buffer. If you
-// leave the loop, even by a panic, the consumer stops; settle the current lease yourself.
+// All yields leases until the channel is closed (see Err). It skips leases that expired in the buffer. If you leave the
+// loop, even by a panic, the consumer stops; settle the current lease yourself.
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
 		defer c.Stop() // also after a break or a panic
@@ -95,12 +89,11 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 }
 
 // Receive waits for a lease, and then at most wait for more, up to maxBatch leases in all. With a wait of 0 it takes
-// what is buffered. It costs no round trip, and skips leases that expired in the buffer. You own the slice: settle its
-// leases one by one, or together by Ack or AckTx.
+// what is buffered. It costs no round trip, and skips leases that expired in the buffer. Settle the leases one by one,
+// or together by Ack or AckTx.
 //
-// You get at least one lease or an error: the cause of ctx if it is cancelled before the first lease arrives, Err if
-// the consumer has stopped, or ErrClosed if Err is nil. A ctx that is cancelled during the wait for more ends the wait.
-// Receive stops nothing: you can call it again.
+// You get at least one lease or an error: the cause of ctx if it is cancelled before the first lease arrives, or Err
+// (ErrClosed if that is nil) if the consumer has stopped. You can call Receive again after its ctx was cancelled.
 func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Duration) ([]*Lease[T], error) {
 	if err := checkBatch(maxBatch, wait); err != nil {
 		return nil, c.core.queue.failed("receive", err)
@@ -159,38 +152,32 @@ func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T]
 	return nil
 }
 
-// Stop stops claiming and releases the leases that no reader has taken, uncounted. It returns immediately. You can
-// settle delivered leases afterwards, and call Stop again, from any goroutine.
+// Stop stops claiming and releases the leases that no reader has taken. It returns immediately, and you can call it
+// repeatedly. Delivered leases can be settled afterwards.
 func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 
 // Shutdown stops the consumer, and waits until every delivered lease is settled or lost, every handler has returned and
-// every settle is stored. It joins all goroutines. After Handle, HandleBatches or Pipe has returned, you need not call
-// it.
+// every settle is stored. After Handle, HandleBatches or Pipe has returned, you need not call it.
 //
-// If ctx is cancelled before, the time to drain is over: the contexts of leases are cancelled with ErrStopped, 1 s
-// later leases that readers hold are released uncounted, and 5 s after that Shutdown gives up the settles that are not
-// stored and returns. Those messages are redelivered when their leases expire. For a lease that AckTx has acked, it
-// waits until the commit is known, the lease is settled after a rollback, or it expires.
-//
-// The error is Err, if a permanent error stopped the consumer. Otherwise it wraps the cause of ctx, and counts what is
-// left. You can call Shutdown again: the first ctx that is cancelled counts, and a later call waits for handlers that
-// had not returned. Close the *sql.DB after they have.
+// If ctx is cancelled first, the time to drain is over: the contexts of leases are cancelled with ErrStopped, 1 s later
+// held leases are released, and 5 s after that Shutdown gives up what is not stored and returns. The error is Err if a
+// permanent error stopped the consumer. Otherwise it wraps the cause of ctx and counts what is left. You can call it
+// again to wait for handlers that had not returned; close the *sql.DB after them.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	_, err := c.core.end(ctx, "shutdown")
 	return cmp.Or(c.Err(), err)
 }
 
 // Done is closed when the consumer starts to stop, for any reason. By then Err returns its permanent error, if there is
-// one. Delivered leases can be settled afterwards. Handlers get the same channel from Delivery.Stopping.
+// one. Delivered leases can be settled afterwards.
 func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 
-// Err returns the permanent error that stopped the consumer (a missing table, a missing permission, a panic of the
-// driver), or nil. Outages do not stop a consumer.
+// Err returns the permanent error that stopped the consumer, such as a missing table or permission, or nil. Outages do
+// not stop a consumer.
 func (c *Consumer[T]) Err() error { return c.core.engine.Failure() }
 
-// Flush waits until every settle that was handed over before is in the database or refused. If ctx is cancelled first,
-// Flush returns its error. It also waits for settles whose rows another session has locked, which delay no other
-// settle. For the outcome of one settle call Delivery.Wait.
+// Flush waits until every settle that was handed over before is in the database or refused, or ctx is cancelled, and
+// then returns its error. It also waits for settles whose rows another session has locked.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	q := c.core.queue
 	if err := q.outsideTx(ctx, afterCommit); err != nil {

@@ -13,15 +13,14 @@ import (
 // Errors that callers branch on, with errors.Is.
 var (
 	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered to another
-	// consumer. Settles, Wait, AckTx and Extend return it, and Lease.Context is cancelled with it.
+	// consumer. Lease.Context is cancelled with it.
 	ErrLeaseLost = lease.ErrLost
 	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
 	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context is cancelled
-	// with it, and Handle returns it if work was left.
+	// with it.
 	ErrStopped = lease.ErrStopped
-	// ErrClosed: returned by sends after Close of the producer has started, by settles after Shutdown of the consumer
-	// has given up, and by Receive after the consumer has stopped.
+	// ErrClosed: the producer or consumer has stopped. Sends, settles and Receive return it.
 	ErrClosed = batch.ErrClosed
 	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command
 	// chanq migrate.
@@ -31,12 +30,10 @@ var (
 	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both
 	// values.
 	ErrSpec = errors.New("chanq: stored spec differs")
-	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error
-	// has the stored value.
+	// ErrShards: the tables are not those of Config.Shard. The error has the stored value.
 	ErrShards = errors.New("chanq: stored shard differs")
-	// ErrUnavailable: the database did not answer Open or StoredConfig, or refused them, for example because it does
-	// not exist or is starting; or Migrate got no connection. The state of the queue is unknown. The error has the
-	// cause. Try again later.
+	// ErrUnavailable: the database did not answer Open, StoredConfig or Migrate, or refused them, for example because
+	// it does not exist or is starting. The error has the cause. Try again later.
 	ErrUnavailable = errors.New("chanq: database is not available")
 	// ErrNotDurable: the database can lose confirmed commits. The error names the setting. Config.Durability can allow
 	// it.
@@ -49,8 +46,8 @@ var (
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
-// Cause is why a message is dead: see chanqadmin.Entry and DeadEvent. You can select by it with chanqadmin.Select. Its
-// String is the name of its constant in lower case, for example "exhausted", which chanqadmin.ParseCause parses.
+// Cause is why a message is dead: see chanqadmin.Entry and DeadEvent. Its String is the name of its constant in lower
+// case, for example "exhausted".
 type Cause = sqlbatch.Cause
 
 // The causes. The table of dead messages stores these numbers.
@@ -72,8 +69,8 @@ type OpError struct {
 	Op    string // "open", "send", "ack", "claim" …
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
-	// Unknown: the database might have applied the operation. Send again with the same Message.ID: while the message is
-	// in the queue, it is not stored twice. Settling again is safe, even after redelivery.
+	// Unknown: the database might have applied the operation. Send again with the same Message.ID; settling again is
+	// safe, even after redelivery.
 	Unknown bool
 	Err     error
 }
@@ -96,8 +93,8 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// BatchError is returned by SendBatch if some messages were not stored, and by Ack and AckTx if some acks failed. Errs
-// has an entry for each message, in order: its error, or nil.
+// BatchError is returned by SendBatch, Ack and AckTx if some messages failed. Errs has an entry for each message, in
+// order: its error, or nil.
 type BatchError struct {
 	Op   string // "send" or "ack"
 	Errs []error

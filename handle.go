@@ -21,12 +21,10 @@ import (
 // Handler handles a message: see Consumer.Handle.
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
-// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and timeouts. ctx is
-// the context of the lease. next calls the next Middleware, or the handler, with the context that you pass, and returns
-// its result; you can call it again. The result of the outermost Middleware settles the lease, as Consumer.Handle
-// describes, even if it has not called next. A panic in the handler unwinds through it.
-//
-// In Pipe the outputs are those of the last call of next, or none if that call failed.
+// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and timeouts. next
+// calls the next Middleware, or the handler, with the context that you pass, and returns its result; you can call it
+// again, or not at all. The result of the outermost Middleware settles the lease, as Consumer.Handle describes. In Pipe
+// the last call of next makes the outputs. A panic in the handler unwinds through it.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
 // Handle calls fn for each message, in up to workers goroutines, until the consumer stops. The result settles the
@@ -40,19 +38,15 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	a panic              nack as for any other error, with the stack as its error
 //	runtime.Goexit       nack as for any other error, and the consumer stops: t.FailNow does that
 //
-// fn's context is cancelled when the lease is lost, or DrainFor after the consumer has stopped. It is not cancelled
-// when the consumer stops: see Delivery.Stopping. After ConsumerConfig.MaxExtend (1 h) the lease is no longer extended,
-// and the message is redelivered.
+// fn's context is cancelled when the lease is lost, or DrainFor after the consumer has stopped, but not when it stops:
+// see Delivery.Stopping. After ConsumerConfig.MaxExtend (1 h) the lease is not extended any more.
 //
-// Handle returns when the consumer has stopped, every call has returned and every settle is stored, at most 6 s after
-// DrainFor. The error is Err, or counts what was left: see "Stopping a consumer" in the overview. Set workers to the
-// number of cores if fn computes, and higher if it waits: as many as the systems that it calls and your *sql.DB can
-// serve.
+// Handle returns when every call has returned and every settle is stored, at most 6 s after DrainFor: Err, or an error
+// that counts what was left. Set workers to the number of cores if fn computes, and higher if it waits.
 //
-//   - Errors of fn are stored with the message. They are logged if you set Config.Hooks: see LogHooks.
+//   - Errors of fn are stored with the message, and logged if you set Config.Hooks (see LogHooks).
 //   - If fn used AckTx, return an error only after a rollback.
-//   - Of several wrappers in one error, DeadLetter precedes Snooze, and Snooze precedes RetryAfter. An error whose
-//     methods panic is any other error, and a wrapper around it keeps its effect.
+//   - Of several wrappers in one error, DeadLetter precedes Snooze, and Snooze precedes RetryAfter.
 func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return c.core.queue.failed("handle", err)
@@ -61,13 +55,10 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	return err
 }
 
-// Handle is Consumer.Handle for leases that it receives from your own channel, for example one that merges several
-// consumers. It returns when the channel is closed and every call has returned, and stops no consumer: call
-// Consumer.Shutdown, which waits for these calls.
-//
-// Give the channel no buffer: ConsumerConfig.MaxExtend counts from when your goroutine took the lease from its
-// consumer. You get an error for invalid arguments, and if runtime.Goexit has ended one of the goroutines; the others
-// continue.
+// Handle is Consumer.Handle for leases from your own channel, for example one that merges several consumers. It returns
+// when the channel is closed and every call has returned. It stops no consumer: call Consumer.Shutdown, which waits for
+// these calls. Give the channel no buffer, because MaxExtend counts from when your goroutine took the lease. If
+// runtime.Goexit ends one of its goroutines, the others continue, and you get an error.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
@@ -133,21 +124,18 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 	return all[0](ctx, d, func(ctx context.Context) error { return around(ctx, all[1:], d, do) })
 }
 
-// HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines, until the consumer stops:
-// see Receive for wait. Use it to write many rows in one transaction, for example with a maxBatch of 500 and a wait of
-// 50 ms. nil acks the leases that fn has not settled, and Snooze releases them. It returns as Handle does.
+// HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines: see Receive for wait. Use
+// it to write many rows in one transaction, for example with a maxBatch of 500 and a wait of 50 ms. nil acks the leases
+// that fn has not settled, and Snooze releases them. It stops and returns as Handle does.
 //
-// After any other error, including DeadLetter and RetryAfter, fn is called again for each lease alone, and that result
-// settles the lease as in Handle. So an attempt fails only for messages that fail alone.
+// After any other error fn is called again for each lease alone, and that result settles the lease as in Handle. So an
+// attempt fails only for messages that fail alone.
 //
-//   - Leave nothing behind in a call that fails: roll your transaction back before you return. Then you can call AckTx
-//     again.
-//   - One message that fails costs a call for each lease of its batch, at each of its attempts. To avoid that, nack
-//     this lease in fn (with DeadLetter if no attempt can succeed) and go on with the others.
-//   - A lease that was given to AckTx is not extended. It is released uncounted if three quarters of LeaseFor have
-//     passed before its own call, as is a lease that has expired.
-//   - fn's context is cancelled with ErrLeaseLost when one of the leases is lost, and with ErrStopped as in Handle.
-//     After ErrStopped a batch that fails is released as a whole.
+//   - Roll your transaction back before you return an error. Then you can call AckTx again.
+//   - One bad message costs a call for each lease of its batch. To avoid that, nack it in fn and go on with the others.
+//   - If three quarters of LeaseFor have passed before its own call, a lease that was given to AckTx is released
+//     uncounted.
+//   - fn's context is cancelled when one of the leases is lost. After ErrStopped a batch that fails is released.
 //   - With a ConsumerConfig.Middleware you get an error.
 func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
 	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait), c.core.oneByOne()); err != nil {
@@ -377,8 +365,8 @@ const (
 	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease had ended
 )
 
-// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A retry of the last attempt
-// (Spec.MaxAttempts) dead-letters the message.
+// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. After the last attempt
+// (Spec.MaxAttempts) a retry dead-letters it.
 type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
@@ -388,7 +376,7 @@ type HandlerOutcome struct {
 }
 
 // Outcome returns what Consumer.Handle and Pipe do with a handler's error, so that you can test a handler without a
-// database. It makes no database call and keeps no state.
+// database.
 func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
@@ -441,8 +429,8 @@ func inside(err error) (in []error) {
 }
 
 // RetryAfter wraps the error of a handler, or the cause of a Nack, even inside another wrapper. The message is nacked
-// and due again after d, by the database's clock, instead of after ConsumerConfig.Backoff. The attempt counts. A nil
-// err keeps the message's last error. d is limited to 0 to 100 years.
+// and due again after d instead of ConsumerConfig.Backoff. The attempt counts. A nil err keeps the message's last
+// error. d is limited to 0 to 100 years.
 func RetryAfter(d time.Duration, err error) error { return &retryAfter{wrapper{err}, d} }
 
 type retryAfter struct {
@@ -457,13 +445,12 @@ func (w *wrapper) Error() string { return errorText(w.err) }
 func (w *wrapper) Unwrap() error { return w.err }
 func (w *wrapper) wraps()        {}
 
-// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d,
-// within the limits of RetryAfter. Use it for temporary faults that the message did not cause: a service that answers
-// 429 must not dead-letter a healthy message. It also clears the count of expired leases. A message without a TTL can
-// be snoozed without end.
+// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d.
+// Use it for temporary faults that the message did not cause: a service that answers 429 must not dead-letter a healthy
+// message. It also clears the count of expired leases. d is limited as in RetryAfter.
 //
-// Unlike a nack, a Snooze wakes no consumer. An idle one finds the message at its next poll, up to
-// ConsumerConfig.PollEvery (1 s) after it is due.
+// It wakes no consumer: an idle one finds the message at its next poll, up to ConsumerConfig.PollEvery (1 s) after it
+// is due.
 func Snooze(d time.Duration, err error) error { return &snooze{wrapper{err}, d} }
 
 type snooze struct {
@@ -472,7 +459,7 @@ type snooze struct {
 }
 
 // DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the
-// error's text. err can be nil. chanqadmin.Queue.Redrive makes the message ready again.
+// error's text; err can be nil. chanqadmin.Queue.Redrive makes it ready again.
 func DeadLetter(err error) error { return &deadLetter{wrapper: wrapper{err}} }
 
 type deadLetter struct {
@@ -501,7 +488,6 @@ var defaultBackoff = ExponentialBackoff(time.Second, time.Hour)
 
 // ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the first failed attempt, to
 // high. It is random between half of that and all of it, so that messages that failed together do not return together.
-// Leases that expired do not count.
 func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(d *Delivery, _ error) time.Duration {

@@ -11,28 +11,26 @@ import (
 
 // Hooks are functions that chanq calls on events, for logs, metrics and traces. Each can be nil. You get ready ones
 // from LogHooks, package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry);
-// combine them with JoinHooks. Events contain no bodies, and headers only after failures (Handled, Dead). Their Queue
-// is Config.Label.
+// combine them with JoinHooks. Events contain no bodies, and headers only after failures (Handled, Dead).
 //
-// A hook is called on its own goroutine, sometimes on several simultaneously; Handled after a success is called by its
-// worker. It costs about 1 µs per statement or failure, and Handled is called for every message. A panic ends that call
-// alone, and so does runtime.Goexit, but in Handled after a success runtime.Goexit stops the consumer.
+// A call costs about 1 µs, per statement or failure; Handled is called for every message. A hook runs on its own
+// goroutine, sometimes on several simultaneously. A panic or runtime.Goexit ends that call alone; but after a success
+// Handled runs on its worker, and runtime.Goexit stops the consumer.
 //
-// The caller waits for its hook. So return soon, and do not wait for your caller, or both wait until the caller's
-// context is cancelled. Shutdown and Close wait for hooks too.
+// Return soon, because the caller waits, and do not wait for your caller, or both wait until its context is cancelled.
 //
-//   - Sent is called by a worker of a producer, with InFlight 1 the one of all sends, or by Queue.Send, InTx or SendTx.
-//     It must not call Send, SendBatch, Flush or Close of that producer.
-//   - Claimed delays claims. Settled, Dead, and LeaseLost that a settle found delay settles. Handled delays its worker,
-//     or the caller of Nack. None of them can call Wait, Flush or Shutdown of that consumer. Settled, Dead and
-//     LeaseLost must not settle, which waits while the backlog of settles is full.
-//   - Unsent, Availability, Isolated, and other LeaseLost delay nothing. Up to 4096 of their events wait; later ones
-//     are dropped. They must not call Shutdown or Close.
+//   - Sent is called by a worker of a producer, Queue.Send, InTx or SendTx. It must not call Send, SendBatch, Flush or
+//     Close of that producer.
+//   - Claimed delays claims; Settled, Dead and LeaseLost delay settles; Handled delays its worker, or the caller of
+//     Nack. They must not call Wait, Flush or Shutdown of that consumer, and, except for Claimed and Handled, not
+//     settle.
+//   - Unsent, Availability and Isolated delay nothing. They must not call Shutdown or Close. Up to 4096 of their events
+//     wait; later ones are dropped.
 //   - Housekeeping delays the task that the event is about.
 //
 // Other producers, Queue, and calls that return immediately (Stop, Ack, Stats) are allowed.
 type Hooks struct {
-	// Sent: one statement stored messages, or has stored them in a transaction that must commit.
+	// Sent: one statement stored messages, or SendTx was called.
 	Sent func(SentEvent)
 	// Claimed: one statement leased messages.
 	Claimed func(ClaimedEvent)
@@ -40,31 +38,29 @@ type Hooks struct {
 	Settled func(SettledEvent)
 	// LeaseLost: a lease was lost before its message was settled.
 	LeaseLost func(LeaseLostEvent)
-	// Handled: a handler of Handle, HandleBatches or Pipe was called and its result has settled the message, or a lease
-	// was nacked with a cause. Once per call, and per message that the call of a batch has settled. If each message of
-	// a batch is then handled alone, the error of the batch is not reported.
+	// Handled: a handler of Handle, HandleBatches or Pipe was called, or a lease was nacked with a cause. Once per
+	// call, and per message that the call of a batch has settled. If the messages of a batch are then handled alone,
+	// its own error is not reported.
 	Handled func(HandledEvent)
 	// Dead: a message was dead-lettered.
 	Dead func(DeadEvent)
 	// Unsent: a message that came through Producer.C cannot be stored. Producer.Unsent returns it. After Close has
-	// started, Close does, and the hook is not called.
+	// started the hook is not called.
 	Unsent func(UnsentEvent)
-	// Availability: the database stopped answering a producer or consumer, answers it again, or the producer or
-	// consumer stopped during the outage. Once per change.
+	// Availability: the database stopped answering a producer or consumer, answers it again, or that stopped during the
+	// outage. Once per change.
 	Availability func(AvailabilityEvent)
-	// Isolated: a message or settle fails while the database stores others, or an isolated one was stored, refused or
-	// given up. Once per change.
+	// Isolated: a message or settle fails while the database stores others, or it was stored, refused or given up. Once
+	// per change.
 	Isolated func(IsolatedEvent)
-	// Housekeeping: the database refuses a maintenance task, for which no delivery waits, or accepts it again, or the
-	// producer or consumer that ran it has stopped. Once per change.
+	// Housekeeping: the database refuses a maintenance task, or accepts it again, or the producer or consumer that ran
+	// it has stopped. Once per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
 // SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and pauses; it is 0
-// for messages of an InTx, which are one batch per queue after the commit.
-//
-// Attempted counts messages that SendTx sent in another transaction, and the other counts are then 0. chanq does not
-// know whether that transaction commits.
+// for InTx, whose messages are one batch per queue after the commit. Attempted counts messages that SendTx sent in
+// another transaction, and the other counts are then 0: chanq does not learn whether that commits.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
@@ -73,7 +69,7 @@ type SentEvent struct {
 }
 
 // ClaimedEvent is one claim that found messages. Bytes are those of bodies. On an ordered queue it is a batch of
-// messages that became deliverable, and Took is the time of the statements since the last batch.
+// messages that became deliverable, and Took the time of the statements since the last one.
 type ClaimedEvent struct {
 	Queue           string
 	Messages, Bytes int
@@ -81,10 +77,8 @@ type ClaimedEvent struct {
 }
 
 // SettledEvent is one batch of settles. Lost counts those whose lease was lost. Took includes repetitions and pauses;
-// it is 0 for AckTx in an InTx, which counts as Acked after the commit.
-//
-// Attempted counts messages that AckTx has acked in another transaction, at the call, and the other counts are then 0.
-// chanq does not know whether that transaction commits.
+// it is 0 for InTx, whose acks count after the commit. Attempted counts messages that AckTx has acked in another
+// transaction, and the other counts are then 0: chanq does not learn whether that commits.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
@@ -93,8 +87,7 @@ type SettledEvent struct {
 }
 
 // LeaseLostEvent is a lease that was lost before it was settled. If Confirmed is set, the database reported the loss.
-// Otherwise the lease expired while the database did not answer, or ConsumerConfig.MaxExtend allowed no further
-// extension.
+// Otherwise the lease expired in an outage, or after ConsumerConfig.MaxExtend.
 type LeaseLostEvent struct {
 	Queue     string
 	ID        ID
@@ -102,26 +95,25 @@ type LeaseLostEvent struct {
 	Confirmed bool
 }
 
-// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle has been handed over:
-// Settled and LeaseLost report its outcome. The Delivery is a copy, after a success without Headers, that you cannot
-// settle or extend. Its Context is never cancelled, and its Deadline is zero.
+// HandledEvent is the result of one call of a handler, or of a Nack with a cause. Settled and LeaseLost report the
+// outcome of the settle. The Delivery is a copy that you cannot settle, after a success without Headers.
 type HandledEvent struct {
 	Delivery
-	// Outcome is what happens to the message. A retry of the last attempt is OutcomeDeadLetter. After AckTx, and after
-	// the function of a Pipe, it is OutcomeAck before the commit. If the outputs of a Pipe cannot be stored in time,
-	// the hook is called again, with that error and a Took of 0.
+	// Outcome is what happens to the message: OutcomeDeadLetter after the last attempt, OutcomeAck after AckTx and
+	// after the function of a Pipe, before the commit. If the outputs of a Pipe cannot be stored in time, the hook is
+	// called again, with that error and a Took of 0.
 	Outcome OutcomeKind
 	Next    time.Duration // until the next attempt; 0 if there is none or it may start immediately
 	Took    time.Duration // of the call; 0 for a Nack
 	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack; nil for success
 }
 
-// DeadEvent is a dead-lettered message. Cause says why. Reason is its last error, without the text of a decoder, which
-// can repeat parts of the body.
+// DeadEvent is a dead-lettered message. Reason is its last error, without the text of a decoder, which can contain
+// parts of the body.
 type DeadEvent struct {
 	Queue string
 	ID    ID
-	// Fields of the message; empty if they cannot be read. Do not modify the map.
+	// Empty if they cannot be read. Do not modify the map.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Attempt             int // as chanqadmin.Entry.Attempts; 0 if it was never delivered
@@ -129,7 +121,7 @@ type DeadEvent struct {
 	Reason              string // as chanqadmin.Entry.LastError
 }
 
-// UnsentEvent is a message of Producer.C that cannot be stored. Err is the error that Producer.Unsent returns with it.
+// UnsentEvent is a message of Producer.C that cannot be stored, with the error of Producer.Unsent.
 type UnsentEvent struct {
 	Queue string
 	ID    ID
@@ -141,7 +133,7 @@ type AvailabilityEvent struct {
 	Queue string
 	Part  string // "producer" or "consumer"
 	Up    bool   // this outage is over
-	// Ended, when Up: the producer or consumer stopped during the outage, so whether the database answers is unknown.
+	// Ended, when Up: the producer or consumer stopped during the outage.
 	Ended bool
 	Err   error         // what failed; nil when Up
 	Down  time.Duration // how long it was down; when Up
@@ -149,8 +141,7 @@ type AvailabilityEvent struct {
 
 // IsolatedEvent is a change of the number of isolated items of one producer or consumer: messages to be stored, or
 // settles. An isolated item has failed alone while the database stored others. It is repeated alone, with pauses of up
-// to 5 s, and delays no other item, except those of its key on an ordered queue. The sum of Change over all events is 0
-// when the producer or consumer has stopped.
+// to 5 s, and delays no other item, except those of its key on an ordered queue. At the end the sum of Change is 0.
 type IsolatedEvent struct {
 	Queue  string
 	Part   string // "producer", "consumer" or "pipe"
@@ -159,30 +150,29 @@ type IsolatedEvent struct {
 	Err    error  // of the last item that was isolated; nil if Change is negative
 }
 
-// HousekeepingEvent is a change of a maintenance task for which no delivery waits. A missing permission is a possible
-// cause.
+// HousekeepingEvent is a change of a maintenance task for which no delivery waits, for example because a permission is
+// missing.
 type HousekeepingEvent struct {
 	Queue string
 	// Task is one of these. While it is refused:
 	//
 	//   - "consumers": chanqadmin.Queue.Consumers does not list this consumer.
-	//   - "trim": messages stay longer than Spec.Retain and Spec.RetainDead, and on SQLite free pages stay in the file.
-	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs (see Config.VacuumEvery).
-	//   - "history": chanqadmin.Queue.History lacks the counts of this program (see Config.History).
+	//   - "trim": messages stay longer than Spec.Retain and Spec.RetainDead, and on SQLite free pages in the file.
+	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs.
+	//   - "history": chanqadmin.Queue.History lacks the counts of this program.
 	Task string
 	Err  error // the error of the database; nil when it accepts the task again
-	// Ended: the producer or consumer that ran the task stopped while it was refused. Err is nil.
+	// Ended: the producer or consumer stopped while the task was refused.
 	Ended bool
 }
 
-// LogHooks logs every event to log, or to slog.Default() if log is nil. Errors of handlers are logged at the level
-// failed, for example slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter.
+// LogHooks logs every event to log, or to slog.Default() if log is nil. Errors of handlers have the level failed, for
+// example slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter. The times next,
+// took and down are durations.
 //
 //	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
 //	INFO   the end of the first three
 //	DEBUG  the rest: messages that were sent, claimed, settled, handled, snoozed or released
-//
-// Times (next, took, down) are durations: slog's TextHandler writes 1.5s, its JSONHandler nanoseconds.
 func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 	if log == nil {
 		log = slog.Default()

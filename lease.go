@@ -14,9 +14,8 @@ import (
 
 // Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
 //
-// In a test you can make a Lease yourself and pass it to your handler: Outcome returns what Consumer.Handle would do
-// with the result. The methods of such a lease that settle or extend return an error, its Context is never cancelled,
-// and its Deadline is the zero time.
+// In a test you can make a Lease yourself for your handler: see Outcome. Its methods that settle or extend return an
+// error, its Context is never cancelled, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
@@ -24,39 +23,34 @@ type Lease[T any] struct {
 
 // Delivery is a Lease without the body, for code that handles leases of any queue, such as a Middleware. Settle it
 // once, by Settle, Ack, Nack, Release or AckTx; the consumer extends it until then. Its methods are safe for concurrent
-// use; its fields belong to the reader. A copy is the same delivery.
+// use; its fields belong to the reader.
 type Delivery struct {
 	ID ID
 	// Queue is the queue of the message: Config.Label, or its name.
 	Queue string
-	// Key, DedupKey, Type, Headers and Priority are those of the Message that was sent.
+	// As in the Message that was sent.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Priority            Priority
 	// Attempt counts the claims of this message that were or might have been deliveries, including this one. A claim
-	// that was released before its delivery (Release, Stop) does not count. Leases that expired count, up to the next
-	// Nack. So Attempt can exceed Spec.MaxAttempts.
+	// that was released does not count. One whose lease expired counts until the next Nack, so Attempt can exceed
+	// Spec.MaxAttempts.
 	Attempt int
 	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence,
-	// even if the message is sent again or the database is restored. Pass it on with each write to another system. If
-	// that system rejects smaller fences than the greatest it has seen, a holder whose lease was lost cannot overwrite
-	// the work of the next one. In SQL: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If it changes no row, a
-	// later holder has written.
+	// even if the message is sent again or the database is restored. Pass it on with each write to another system. For
+	// a row: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If that changes no row, a later holder has written,
+	// and your lease is lost. See docs/guides/long-jobs.md.
 	Fence int64
-	// Times of the database's clock, in milliseconds. ExpiresAt is when the TTL is over, or zero. A lease that started
-	// before continues.
+	// Times of the database's clock, in milliseconds. ExpiresAt is when the TTL is over, or zero.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
 
 	lease *lease.Lease
 }
 
-// Context returns a context with the values of the context that you gave to Consume. It is cancelled
-//
-//   - with the cause ErrLeaseLost when the lease is known to be lost, at its Deadline at the latest
-//   - with the cause ErrStopped when the consumer has stopped and the time to drain is over: see Consumer.Handle
-//
-// It is not cancelled by Stop (see Stopping) or by a settle that succeeds, and after such a settle not with ErrStopped.
-// The first call costs a timer.
+// Context returns a context with the values of the context that you gave to Consume. It is cancelled with ErrLeaseLost
+// when the lease is known to be lost, at its Deadline at the latest. It is cancelled with ErrStopped when the consumer
+// has stopped and the time to drain is over. Stop does not cancel it (see Stopping), and neither does a settle that
+// succeeds. The first call costs a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -64,8 +58,7 @@ func (d *Delivery) Context() context.Context {
 	return d.lease.Context()
 }
 
-// Deadline returns when the lease expires by this process's clock, unless it is extended. It is early rather than late,
-// because it counts from before the claim was sent.
+// Deadline returns when the lease expires by this process's clock, unless it is extended. It is early rather than late.
 func (d *Delivery) Deadline() time.Time {
 	if d.lease == nil {
 		return time.Time{}
@@ -74,16 +67,15 @@ func (d *Delivery) Deadline() time.Time {
 }
 
 // Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no round trip of its own.
-// Ack returns immediately, unless the backlog of settles is full; Wait returns the outcome. To wait for many acks, use
-// the function Ack.
+// Ack returns immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the
+// function Ack.
 //
-// It returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the consumer has stopped:
-// Shutdown does not wait for a lease that has expired.
+// It returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the consumer has stopped.
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
 
-// Settle does what Consumer.Handle does with a handler's error: nil acks, and any other error is Nack(err). Use it in a
-// loop over a channel: l.Settle(work(l.Context(), l)). After AckTx, pass nil once you have committed, and an error
-// after a rollback. It returns as Ack does.
+// Settle does what Consumer.Handle does with a handler's error: nil acks, and any other error is Nack(err). Use it in
+// your loop: l.Settle(work(l.Context(), l)). After AckTx, pass nil if you have committed, and an error if not. It
+// returns as Ack does.
 func (d *Delivery) Settle(err error) error {
 	switch {
 	case err != nil:
@@ -94,11 +86,10 @@ func (d *Delivery) Settle(err error) error {
 	return d.Ack()
 }
 
-// Nack releases the message as a failed attempt. It is due again after ConsumerConfig.Backoff; the Nack of the last
-// attempt (Spec.MaxAttempts) dead-letters it. RetryAfter, Snooze and DeadLetter have the same effect as in a handler's
-// error. 2000 bytes of the cause's text are stored for operators, and the Handled hook is called; nil keeps the
-// previous text and calls no hook. After ErrStopped, Nack releases the message uncounted, unless the cause is a
-// DeadLetter or a Snooze. It returns as Ack does.
+// Nack releases the message as a failed attempt. It is due again after ConsumerConfig.Backoff, or dead after the last
+// attempt (Spec.MaxAttempts). RetryAfter, Snooze and DeadLetter work as in a handler's error. Up to 2000 bytes of the
+// cause's text are stored; nil keeps the previous text and does not call the Handled hook. After ErrStopped no attempt
+// counts, unless the cause is a DeadLetter. It returns as Ack does.
 func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -114,13 +105,11 @@ func (d *Delivery) Nack(cause error) error {
 }
 
 // Release releases the message as if it had not been claimed: its due time is unchanged, and no attempt counts.
-// Consumers of this process find it with their next claim or poll, others within about 1 s. A reader that releases
-// every message claims the same ones again and again. It returns as Ack does.
+// Consumers of this process find it with their next claim, others within about 1 s. It returns as Ack does.
 func (d *Delivery) Release() error { return d.settle(lease.Settlement{Op: lease.Release}) }
 
 // Wait waits until the lease is settled and the outcome is known, or ctx is cancelled. It returns nil if the settle is
-// in the database, ErrLeaseLost if the lease was lost before, or an *OpError, whose Unknown says that the outcome is
-// not known.
+// in the database, ErrLeaseLost, or an *OpError, whose Unknown says that the outcome is not known.
 func (d *Delivery) Wait(ctx context.Context) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -132,8 +121,8 @@ func (d *Delivery) Wait(ctx context.Context) error {
 }
 
 // Stopping returns a channel that is closed when the consumer stops. A long handler watches it, saves its progress and
-// returns l.Release(), so that no attempt counts. An error that it returns before ConsumerConfig.DrainFor is over
-// counts as a failed attempt. The channel is nil for a Delivery that you made yourself. See docs/guides/long-jobs.md.
+// returns l.Release(), so that no attempt counts: see docs/guides/long-jobs.md. The channel is nil for a Delivery that
+// you made yourself.
 func (d *Delivery) Stopping() <-chan struct{} {
 	if d.lease == nil {
 		return nil
@@ -142,13 +131,11 @@ func (d *Delivery) Stopping() <-chan struct{} {
 }
 
 // Extend makes the lease last at least span from now, by the database's clock, in one round trip. You need it for jobs
-// longer than ConsumerConfig.MaxExtend; until then the consumer extends its leases. span is 100 ms to 100 years. A
-// lease is never shortened. While another session has locked the row, Extend is repeated until ctx is cancelled.
+// longer than ConsumerConfig.MaxExtend; until then the consumer extends its leases. span is 100 ms to 100 years, and
+// never shortens a lease. While another session has locked the row, Extend waits until ctx is cancelled.
 //
-// It returns ErrLeaseLost if the lease is lost, or had expired when its consumer stopped. After an *OpError that is
-// Unknown, Deadline is unchanged. A lease of a plain queue that had expired can be settled after Extend, but its
-// Context stays cancelled, and the consumer neither extends nor awaits it. On an ordered queue an expired lease is
-// lost.
+// It returns ErrLeaseLost if the lease is lost. A lease of a plain queue that had expired can be settled after Extend,
+// but its Context stays cancelled. After an *OpError that is Unknown, Deadline is unchanged.
 func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	if span < minLease || span > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)
@@ -170,15 +157,13 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	return homeOf(d.lease).fail("extend", err)
 }
 
-// Ack acks many leases and waits for the outcomes. The acks join the next batches of their consumers, so it costs the
-// same as Delivery.Ack and Wait for each. The leases can be of several queues. A lease that is passed twice is acked
-// once.
+// Ack acks many leases, even of several queues, and waits for the outcomes. It costs the same as Delivery.Ack and Wait
+// for each.
 //
 // A nil error means that all acks are in the database. Otherwise a *BatchError has an entry for each lease, in order:
 // nil, or an *OpError that wraps ErrLeaseLost, ErrSettled, ErrClosed or another error. If ctx is cancelled first, acks
-// that were handed over are Unknown, and the consumer continues with them. A lease whose ack was not handed over,
-// because the backlog was full, stays held and is not Unknown. With the context of InTx, Ack acks nothing and returns
-// another error: use AckTx.
+// that were handed over are Unknown, and the consumer continues with them; the other leases stay held. With the context
+// of InTx use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all, err := leasesOf(leases)
 	if err != nil {

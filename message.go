@@ -41,9 +41,9 @@ type Message[T any] struct {
 	// queue, the second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type names the kind of job that the message is, if one queue has several kinds: see docs/guides/kinds.md. For an
-	// unknown Type, return a plain error from your handler: during a deployment a newer process then handles the
-	// message later. A redriven message keeps its Type. Default: none. Range: at most 100 printable ASCII characters.
+	// Type names the kind of job that the message is: see docs/guides/kinds.md. For an unknown Type, return a plain
+	// error from your handler: during a deployment a newer process then handles the message. Default: none. Range: at
+	// most 100 printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
@@ -54,19 +54,17 @@ type Message[T any] struct {
 	// ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
 	// TTL is how long after the send the message can be claimed, by the database's clock, rounded up to milliseconds.
-	// Later it is dead-lettered with CauseExpired, even if it was nacked before. A lease that started in time
-	// continues. A redriven message does not expire. Default: 0, it does not expire. Range: 1 ms more than Delay (both
-	// rounded) to 100 years.
+	// Later it is dead-lettered with CauseExpired. A lease that started in time continues. A redriven message does not
+	// expire. Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
 	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored,
-	// and its Receipt is marked Duplicate. While an open transaction has stored the key (SendTx), another send of the
-	// key waits, and later sends of the same Producer with it, unless ProducerConfig.InFlight is above 1. Default:
-	// none. Range: at most 200 bytes of UTF-8 without NUL.
+	// and its Receipt is marked Duplicate. While an open SendTx has the key, other sends of the key wait, and later
+	// sends of their Producer with them, unless InFlight is above 1. Default: none. Range: at most 200 bytes of UTF-8
+	// without NUL.
 	DedupKey string
 	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead.
 	// Messages of one Send or SendTx keep the order of its arguments. A message without a key waits for no other, and
-	// no other waits for it. After a message with a DedupKey, the next one of its Key costs another statement. Default:
-	// none. Range: at most 200 bytes of UTF-8 without NUL.
+	// no other waits for it. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
 	Key string
 }
 
@@ -226,8 +224,7 @@ func (id *ID) UnmarshalText(text []byte) error {
 func (id ID) Value() (driver.Value, error) { return id.String(), nil }
 
 // Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. Scan a nullable column into a
-// sql.Null[ID]. The driver of SQL Server returns a uniqueidentifier as 16 bytes in another order: select
-// CONVERT(char(36), id).
+// sql.Null[ID]. SQL Server returns the bytes in another order: select CONVERT(char(36), id).
 func (id *ID) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
@@ -245,9 +242,8 @@ func (id *ID) Scan(src any) error {
 }
 
 // ShardOf returns the index of the shard, from 0 to shards - 1, that a message belongs to by its Key, or else its
-// DedupKey, or else its ID. It is -1 if the message has none of them and can go to any shard. Each shard refuses the
-// messages of others. Programs in other languages must compute the same: CRC-32 (IEEE) of the key, or the last two
-// bytes of the ID, modulo shards.
+// DedupKey, or else its ID. It is -1 if the message has none of them and can go to any shard. Programs in other
+// languages must compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
 func ShardOf[T any](m Message[T], shards int) int { return shardOf(m.Key, m.DedupKey, m.ID, shards) }
 
 // The hash is not FNV as for slots: the keys of a shard would use only some of its slots.

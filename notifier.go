@@ -6,20 +6,18 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Notifier wakes idle consumers of other processes, so that a message does not wait for their next poll. Use pgnotify
-// on PostgreSQL and mssqlnotify on SQL Server; SQLite files that embedded.Open opened have their own. Set the same kind
-// in all programs of a queue: see docs/operate/waking.md. Consumers on one *sql.DB wake each other without a Notifier.
+// Notifier wakes idle consumers of other processes. Use pgnotify on PostgreSQL and mssqlnotify on SQL Server; SQLite
+// files that embedded.Open opened have their own. Set the same kind in all programs of a queue: see
+// docs/operate/waking.md. Consumers on one *sql.DB wake each other without it.
 //
-// You can write your own. It changes no guarantee, because consumers poll every ConsumerConfig.PollEvery (1 s). So it
-// can drop, repeat and merge notifications: a lost one delays a message, a superfluous one costs a statement. Its
-// methods get the schema and the name of a queue, for example "public.orders". They are called concurrently, must not
-// block, because a producer's worker or a consumer's claims wait for them, and must not call chanq. If they panic, one
-// notification is lost.
+// You can write your own. It can drop, repeat and merge notifications, because consumers poll every
+// ConsumerConfig.PollEvery: a lost one delays a message, a superfluous one costs a statement. Its methods get the
+// schema and the name of a queue, for example "public.orders". They are called concurrently, must not block and must
+// not call chanq. If they panic, one notification is lost.
 type Notifier interface {
-	// Notify is called after a commit that left something to claim: of a Producer, a Pipe, Queue.Send, InTx, a nack, a
-	// release by a stopping consumer, or Redrive and Resume of package chanqadmin. Queue.Wake calls it too, SendTx in
-	// your own transaction does not. While a Producer or Pipe has more to store, it notifies at most every 20 ms, and
-	// immediately when the last message is stored. So each commit is followed by a notification.
+	// Notify is called after each commit that left something to claim, of a Producer, Pipe, Queue.Send, InTx, a nack, a
+	// release by a stopping consumer, Redrive or Resume of package chanqadmin, and by Queue.Wake. SendTx in your own
+	// transaction does not call it. During a burst a Producer or Pipe calls it every 20 ms, and immediately at the end.
 	//
 	// Two more methods are optional. A Notifier with PlainOnly() is for plain queues; consumers of ordered queues then
 	// poll. Open calls SessionMaxAge(time.Duration) with the age at which to replace connections.
@@ -32,15 +30,13 @@ type Notifier interface {
 	// and Listen again.
 	//
 	//   - The first value means that you receive notifications from now on: the consumer polls again, and then pauses
-	//     for PollEvery. Until then its pauses grow to PollEvery. You can send it before Listen returns.
-	//   - Give heard a capacity of 1: several unreceived values mean the same as one.
-	//   - Close heard when you receive no more notifications. The consumer polls as without a Notifier, and calls
-	//     Listen again after 1 s.
-	//   - On a plain queue a message is for one consumer. If you sent it to this consumer alone, and stop finds it
-	//     unreceived in heard, pass it to another consumer.
-	//   - On an ordered queue a notification with slots is for each consumer that has one of them, and for no other.
-	//     One without slots is for each consumer, for example because slots are free. Consumers that listen check for
-	//     free slots every 10 s or more often.
+	//     for PollEvery. You can send it before Listen returns. Give heard a capacity of 1: several values mean the
+	//     same as one.
+	//   - Close heard when you receive no more notifications. The consumer polls, and calls Listen again after 1 s.
+	//   - On a plain queue a message is for one consumer. If you sent it to this one alone, and stop finds it
+	//     unreceived in heard, pass it to another.
+	//   - On an ordered queue a notification is for each consumer that has one of its slots, and for no other; without
+	//     slots, for each consumer.
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
@@ -48,14 +44,14 @@ type Notifier interface {
 type Notification struct {
 	// Queue is the schema and the name of the queue.
 	Queue string
-	// Messages is an upper bound of the number of messages; 0 if they were not counted, and on an ordered queue if
-	// Slots is nil. On a plain queue no more consumers need to wake.
+	// Messages is an upper bound of the number of messages; 0 if they were not counted. On a plain queue no more
+	// consumers need to wake.
 	Messages int
 	// Slots are the slots of an ordered queue that have the messages, in ascending order; nil: any slot.
 	Slots []int
 }
 
-// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB: idle consumers of other processes poll.
+// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB.
 type NoNotifier struct{}
 
 // Notify implements Notifier. It does nothing.

@@ -80,9 +80,9 @@ type Durability uint8
 const (
 	// DurabilityRequired refuses such a database with ErrNotDurable.
 	DurabilityRequired Durability = iota
-	// DurabilityAsIs accepts it. Commits are then faster, and a crash of the server undoes the last ones (SQLite: of
-	// the machine; delayed durability of SQL Server: even a shutdown). Messages whose Send returned nil are lost, acked
-	// messages are redelivered, and a leased message is delivered to another consumer while its holder processes it.
+	// DurabilityAsIs accepts it. Commits are then faster, and a crash of the server (SQLite: of the machine) undoes the
+	// last ones. Messages whose Send returned nil are lost, acked messages are redelivered, and two consumers can hold
+	// one message.
 	DurabilityAsIs
 )
 
@@ -184,8 +184,8 @@ func (q *queue) adopt(s stored) {
 }
 
 // StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open
-// shards one by one. Clear the Spec before Open: after a later Configure you would get ErrSpec. It costs one round
-// trip. If the queue does not exist, it returns ErrNoSchema.
+// shards one by one. Clear the Spec before Open, so that a later Configure is no ErrSpec. It costs one round trip. If
+// the queue does not exist, it returns ErrNoSchema.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}
@@ -204,21 +204,19 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	return cfg, nil
 }
 
-// Migrate creates a queue with Config.Spec, or brings the tables of an existing one up to date and stores the fields of
-// Config.Spec that are not zero. Call it in a deployment, or when your program starts: any number of processes can,
-// repeatedly and simultaneously, while producers and consumers run. It makes all changes in one transaction under a
-// lock of the database. If there is nothing to change, it costs four round trips and takes no lock. If you have dropped
-// a table or index, it is created again, which locks its table against writers.
+// Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
+// that are not zero. Call it in a deployment, or when your programs start: repeatedly, simultaneously, while producers
+// and consumers run. It makes all changes in one transaction under a lock. If there is nothing to change, it costs four
+// round trips and takes no lock.
 //
-// Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
+// Your role needs permission to create tables in the schema, which must exist on SQL Server; for an existing queue
 // permission to update its row is enough. Another Spec.Kind or Spec.Slots is ErrSpec, tables of a newer chanq are
-// ErrNewerSchema. Migrate refuses what Open refuses, before it changes anything.
+// ErrNewerSchema. Migrate refuses what Open refuses.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "")
 }
 
-// CheckMigrate returns the error that Migrate would return, and changes nothing: it rolls its statements back. It has
-// the cost and the locks of Migrate.
+// CheckMigrate returns the error that Migrate would return, with the same cost and locks, and rolls back.
 func CheckMigrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "ROLLBACK")
 }
@@ -367,8 +365,7 @@ func runAll(run runner, texts []string) error {
 }
 
 // Schema returns the statements that Migrate would run for a new queue, in order, for your database administrator to
-// read and run. Each can be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would
-// replace.
+// run. Each can be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
 func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {

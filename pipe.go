@@ -13,23 +13,21 @@ import (
 	"github.com/chanq/chanq/internal/settle"
 )
 
-// Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. Then,
-// in one transaction per batch, it acks the inputs that are still held and stores their outputs. So each input is
-// replaced by its outputs or stays, and a crash repeats at most the call of fn. You need no Producer.
+// Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. In
+// one transaction per batch, it then acks the inputs that are still held and stores their outputs. So each input is
+// replaced by its outputs or stays, and a crash repeats at most the call of fn.
 //
-// Pipe treats errors and panics of fn, and returns, as Consumer.Handle does. To stop a stage, stop its consumer and
-// wait for Pipe, in any order of the stages. A batch costs the round trips of a transaction with two statements, and
-// more above DefaultBatchRows outputs or 4 MiB.
+// Pipe treats errors of fn, stops and returns as Consumer.Handle does. A batch costs a transaction with two statements,
+// and more above DefaultBatchRows outputs or 4 MiB.
 //
 //   - Both queues must be on the same *sql.DB, and can be the same queue.
-//   - fn runs outside of any transaction and must not settle its lease. It can return no output.
-//   - An output inherits nothing: copy the Type, Headers and Key that you need. An output that can never be stored
-//     dead-letters its input (CauseOutput).
-//   - An input whose row is locked is replaced later. An input whose outputs are not stored in time, for example
-//     because an open transaction has stored one of their keys, is tried alone, and after Config.StatementTimeout
-//     nacked as if fn had failed. Neither delays other inputs.
+//   - fn must not settle its lease. It can return no output. An output inherits nothing: copy the Type, Headers and Key
+//     that you need.
+//   - An output that can never be stored dead-letters its input (CauseOutput).
+//   - If outputs are not stored within Config.StatementTimeout, for example because an open transaction has stored one
+//     of their keys, the input is nacked. Other inputs do not wait for it.
 //   - With SetMaxOpenConns, all pipes on the *sql.DB reserve two connections (SQLite: none). If that leaves none for
-//     your program, Pipe returns an error with a sufficient limit.
+//     your program, you get an error with a sufficient limit.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:

@@ -17,8 +17,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Producer stores messages, many per statement. It is safe for concurrent use: your program needs one for each queue.
-// Stop it with Close, which joins its goroutines. While idle it holds no connection.
+// Producer stores messages, many per statement. It is safe for concurrent use: your program needs one per queue. Stop
+// it with Close. While idle it holds no connection.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -46,13 +46,12 @@ type Producer[T any] struct {
 	left      error         // the error of Close; valid when closed is closed
 }
 
-// Producer starts a producer. It makes no database call. If ctx is cancelled, it returns the cause. Cancelling ctx
-// later does not stop the producer, because handlers can send while their consumer stops: call Close after them.
+// Producer starts a producer. It makes no database call. A ctx that is cancelled later does not stop the producer,
+// because handlers can send while their consumer stops: call Close after them.
 //
 // With SetMaxOpenConns, a producer reserves one connection of the *sql.DB, or two if InFlight is above 1, and all
-// producers on it two (SQLite: one, shared by all queues). If that leaves none for your program, Producer returns an
-// error with a sufficient limit. While connections are free, it also uses those of InFlight, two for full batches if
-// InFlight is 1, and one for isolated messages.
+// producers on it two (SQLite: one, for all queues). If that leaves none for your program, you get an error with a
+// sufficient limit. While connections are free, it uses more.
 func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
 	if ctx.Err() != nil {
@@ -117,8 +116,8 @@ func (q *queue) sent(e SentEvent) {
 
 // C is an unbuffered channel to send on. When your send returns, the message is handed over; if it cannot be stored,
 // Unsent or Close returns it. While the buffer is full (ProducerConfig.BufferBytes), for example in an outage, a send
-// blocks: select on your context too. After Close has started, the producer does not receive: a sender that can outlive
-// it must also select on Done. chanq never closes C. You can, which ends nothing else.
+// blocks: select on your context too, and on Done if your sender can outlive the producer. chanq never closes C. You
+// can.
 func (p *Producer[T]) C() chan<- Message[T] {
 	if !p.usesC.Load() {
 		p.usesC.Store(true)
@@ -129,8 +128,7 @@ func (p *Producer[T]) C() chan<- Message[T] {
 // ProducerStats counts the messages that a producer has to store.
 type ProducerStats struct {
 	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
-	// Isolated counts the messages that the database does not store while it stores others. Pending includes them. See
-	// IsolatedEvent.
+	// Isolated messages, which Pending includes: see IsolatedEvent.
 	Isolated int
 	Down     bool // the database does not answer
 }
@@ -146,8 +144,8 @@ func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
 // Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of
 // many goroutines share statements. If ctx is cancelled first, you get an *OpError, and Unknown says whether the
-// message might be stored. To try again, set the ID of the Receipt: while the message is in the queue, it is not stored
-// twice. On an ordered queue, what the same goroutine has sent on C is stored first, so Send also waits while C does.
+// message might be stored. To send it again, set the ID of the Receipt: see Message.ID. On an ordered queue, Send waits
+// for what its goroutine has sent on C.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -157,9 +155,8 @@ func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	return receipts[0], err
 }
 
-// SendBatch is Send for many messages: a nil error means that all of them are in the database. They can be in several
-// statements, which other sends share. You get a Receipt for each message. A *BatchError has the error of each message
-// that was not stored. Without messages it returns no error.
+// SendBatch is Send for many messages: a nil error means that all of them are in the database. You get a Receipt for
+// each. A *BatchError has the error of each message that was not stored. It can use several statements.
 func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -242,9 +239,8 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 }
 
 // Unsent returns the messages that came through C and could not be stored, each with its error, for example because it
-// is too large. Each message is returned once; Close returns the rest. Until then they keep their room in the buffer,
-// so that C blocks once they fill it, and Flush returns an error. Unsent makes no database call. Hooks.Unsent reports
-// each message that it will return.
+// is too large. Each is returned once; Close returns the rest. Until then they keep their room in the buffer, and Flush
+// returns an error. It makes no database call.
 func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
 		unsent = append(unsent, p.unsentOf(u.Origin, u.Outcome))
@@ -259,9 +255,9 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 }
 
 // Flush waits until every message that was handed over before, even through C, is stored or known to be impossible to
-// store, or ctx is cancelled. It returns an error while Unsent has messages that came through C. If these fill the
-// buffer, it returns although others wait for room: call Unsent, and then Flush again. Once Close has started, Flush
-// waits for it, and returns an error if Close could not store everything.
+// store, or ctx is cancelled. It returns an error while Unsent has messages; if these fill the buffer, call Unsent, and
+// then Flush again. Once Close has started, Flush waits for it, and returns an error if Close could not store
+// everything.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
@@ -310,12 +306,12 @@ func (p *Producer[T]) unsent() error {
 }
 
 // Close stores everything that was handed over and stops the producer. As soon as it starts, sends fail with ErrClosed.
-// If ctx is cancelled first, Close gives up and returns an error, and so do the sends whose messages are not stored.
-// The goroutines then end when the driver and the hooks return.
+// If ctx is cancelled first, Close and the sends that are not stored return an error, and the goroutines end when the
+// driver and the hooks return.
 //
-// If messages that came through C are not known to be stored, the error has an *UnsentError with them. It lacks those
-// that Unsent returned, and those whose codec does not return within 1 s after ctx. A further call waits until the
-// goroutines have ended, and returns nil, or the error of its own ctx.
+// Messages that came through C and are not known to be stored are in an *UnsentError, except those whose codec does not
+// return within 1 s. A further call waits until the goroutines have ended, and returns nil, or the error of its own
+// ctx.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closeOnce.Do(func() {
@@ -354,7 +350,10 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 
 var errStuck = fmt.Errorf("a codec does not return: Close does not return the messages that wait for it, at most %d", mostReceived)
 
-// end waits for the intake and the writer, and ends the other parts.
+// end waits for the intake and the writer, and ends the other parts. Goroutines of a producer: the intake, which reads
+// C; the workers, which store; one that connects at the start; one that runs end; one that records the Queue's history
+// for all its producers and consumers, which the last of them joins; and those of abandoned statements and of events
+// for the hooks Availability and Isolated.
 func (p *Producer[T]) end() {
 	p.workers.Wait()
 	p.abandon(nil)

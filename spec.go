@@ -11,46 +11,41 @@ import (
 
 // What the database stores for a queue: its Spec and its shard. open.go reads and writes them.
 
-// Spec is what the database stores for a queue, so it is the same in all programs. Migrate creates a queue with it,
-// with defaults for the zero fields, and changes the fields of an existing queue that are not zero. Open uses the
-// stored value for each zero field, and returns ErrSpec if another field differs. chanqadmin.Queue.Configure changes a
-// queue while programs use it: consumers adopt it with their next heartbeat, every third of ConsumerConfig.LeaseFor.
-// Producers check MaxBody with the value that their Queue last read.
+// Spec is what the database stores for a queue, so it is the same in all programs. Migrate creates a queue with it and
+// stores fields that are not zero. Open uses the stored value for each zero field, and returns ErrSpec if another field
+// differs. chanqadmin.Queue.Configure changes it while programs run: consumers adopt it with their next heartbeat, a
+// third of ConsumerConfig.LeaseFor, producers with that of a consumer on their Queue.
 type Spec struct {
 	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order of their
 	// sends. It cannot be changed. Default: KindPlain.
 	Kind Kind
 	// Slots is the number of slots of an ordered queue. Each key belongs to one slot, by its hash, and each slot to one
-	// consumer at a time, so no more consumers than slots have work. With 1 slot, one consumer at a time delivers the
-	// whole queue. When a consumer dies, its slots wait until its lease has expired. You cannot change Slots: drain
-	// into a new queue. Default: 64. Range: 1 to 1024.
+	// consumer at a time, so no more consumers than slots have work. When a consumer dies, its slots wait until its
+	// lease has expired. You cannot change Slots: drain into a new queue. Default: 64. Range: 1 to 1024.
 	Slots int
 	// MaxKeys of an ordered queue is the most keys that handlers of all processes process simultaneously. Each slot has
-	// a part of it, so it is fewer keys if the messages are in few slots. Default: UnlimitedKeys. Range: Slots to
-	// 1,000,000, or UnlimitedKeys.
+	// a part of it. Default: UnlimitedKeys. Range: Slots to 1,000,000, or UnlimitedKeys.
 	MaxKeys int
 	// DeadKey controls whether an ordered queue delivers the messages behind a dead one of the same key. Default:
 	// DeadKeyOpens.
 	DeadKey DeadKey
-	// MaxAttempts is the number of failed attempts after which a message is dead-lettered. An attempt whose lease
-	// expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to
-	// 1,000,000, or UnlimitedAttempts.
+	// MaxAttempts is the number of failed attempts after which a message is dead-lettered. An expired lease does not
+	// count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or UnlimitedAttempts.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body. A send of a larger one returns ErrTooLarge. Default: 1 MiB. Range:
 	// 1 byte to 32 MiB.
 	MaxBody int
-	// Retain is how long acked messages are kept in the done table. If an ID was sent several times, its last message
-	// is kept, on SQL Server all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
+	// Retain is how long acked messages are kept in the done table. If you sent an ID several times, the last one is
+	// kept, on SQL Server all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
 	Retain time.Duration
-	// RetainDead is how long dead messages are kept. With DeadKeyHolds it must be RetainAll, because deleting a dead
-	// message would open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
+	// RetainDead is how long dead messages are kept. With DeadKeyHolds it must be RetainAll, because deleting one would
+	// open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
 	RetainDead time.Duration
 }
 
 // Values of a Spec that mean none or no limit, since 0 means the stored value or the default.
 const (
-	// UnlimitedAttempts is a Spec.MaxAttempts: no failed attempt is the last. A message is dead-lettered by DeadLetter,
-	// CauseUndecodable, CauseExpired and Config.MaxCrashes.
+	// UnlimitedAttempts is a Spec.MaxAttempts: no failed attempt is the last.
 	UnlimitedAttempts = -1
 	// UnlimitedKeys is a Spec.MaxKeys.
 	UnlimitedKeys = -1
@@ -69,14 +64,9 @@ const (
 	// Any consumer may claim any message.
 	KindPlain Kind = iota + 1
 	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or
-	// cancelled, or purged), even when processes die. One message precedes another if
-	//
-	//   - its Send had returned, or the transaction of its SendTx had committed, before you sent the other
-	//   - both are arguments of one Send or SendTx, and it comes first
-	//   - one goroutine has sent both on one Producer, and it was sent first
-	//
-	// A redelivered message is delivered before those behind it. Message.Priority and Message.Delay must be unset. See
-	// docs/guides/order.md.
+	// cancelled, or purged), even when processes die. One message precedes another if its Send had returned, or its
+	// transaction had committed, before you sent the other; if it comes first in one Send; or if one goroutine sent it
+	// first on one Producer. Message.Priority and Message.Delay must be unset. See docs/guides/order.md.
 	KindOrdered
 )
 

@@ -24,9 +24,8 @@ import (
 
 // Sends and acks in a transaction of the caller.
 
-// Tx is an open transaction: for example a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, or the Tx
-// of an ent client with the feature sql/execquery. Package pgxtx makes one of a pgx.Tx. A value that can begin
-// transactions, such as a *sql.DB, is refused, because it commits each statement immediately.
+// Tx is an open transaction: a *sql.Tx, *sqlx.Tx or *pgxtx.Tx, the ConnPool of a gorm.DB, or the Tx of an ent client
+// with the feature sql/execquery. A *sql.DB or *sql.Conn is refused, because it commits each statement.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -45,25 +44,22 @@ func checkTx(op string, tx Tx) error {
 	return nil
 }
 
-// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back and returns
-// fn's error if there is one. It also rolls back if fn panics or calls runtime.Goexit, or if ctx is cancelled (the
-// rollback can then take 1 s). It costs the round trips of the transaction. docs/guides/transactions.md has examples.
+// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns
+// an error, which InTx returns, if fn panics or calls runtime.Goexit, or if ctx is cancelled (within 1 s). See
+// docs/guides/transactions.md.
 //
 // SendTx, AckTx and CancelTx with tx are part of the transaction. If you wrap tx, for example in a *sqlx.Tx, also pass
-// them the context of fn, and use that context with no other transaction.
+// them the context of fn.
 //
-//   - After the commit, idle consumers of the receiving queues poll immediately. Acked leases are known to be acked:
-//     Wait returns nil, Handle does nothing more, and on an ordered queue the next messages of their keys are
-//     delivered.
-//   - After a rollback you can settle the leases until they expire. In a handler, fn can also return DeadLetter,
-//     RetryAfter or Snooze.
+//   - After the commit, idle consumers poll immediately, and the leases are known to be acked.
+//   - After a rollback you can settle the leases until they expire. In a handler, fn can return DeadLetter, RetryAfter
+//     or Snooze.
 //   - Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction
-//     might be committed: the connection broke during the commit, ctx was cancelled, or fn has ended tx itself.
-//     Consumers are then woken, messages count as attempted, and the outcome of an ack is determined when its handler
-//     returns. Repeat such a transaction with a Message.ID and a unique key of your rows.
-//   - With the context of fn, calls that are not part of the transaction return an error immediately, on every
-//     database: Send, SendBatch, Cancel, Extend, Flush, Wait, the function Ack, and another InTx. To make one
-//     deliberately, use the context of InTx's caller; on SQLite it would wait for the transaction.
+//     might be committed: the connection broke, ctx was cancelled, or fn has ended tx itself. Consumers are woken, and
+//     messages count as attempted. Repeat such a transaction with a Message.ID and a unique key of your rows.
+//   - With the context of fn, calls outside of the transaction return an error immediately: Send, SendBatch, Cancel,
+//     Extend, Flush, Wait, the function Ack, and another InTx. To make one deliberately, use the context of InTx's
+//     caller; on SQLite it would wait for the transaction.
 func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	switch {
 	case db == nil || fn == nil:
@@ -242,16 +238,14 @@ func (t *inTx) ended(committed, maybe bool) {
 	}
 }
 
-// SendTx stores messages in your transaction: they are in the queue when it commits. It needs no Producer and no
-// connection of its own. You get a Receipt for each message, in order. After the commit of InTx, idle consumers poll
-// immediately; after your own commit call Wake. All messages are checked before the first is sent; after any other
-// error roll back. SendTx is safe for concurrent use with a transaction per goroutine.
+// SendTx stores messages in your transaction: they are in the queue when it commits. You get a Receipt for each, in
+// order. After the commit of InTx, idle consumers poll immediately; after your own commit call Wake. An invalid message
+// leaves the transaction unchanged; after any other error roll back.
 //
-//   - It costs one round trip per 500 messages or 4 MiB of bodies, and one more if a DedupKey, or an ID that you set,
-//     is already in the queue.
-//   - It costs one more if tx is not from InTx on the *sql.DB of the Queue, because a transaction of another database
-//     is refused.
-//   - Until your transaction is over, sends of the same DedupKey or ID wait for it, and SendTx waits for theirs.
+// It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey, or an ID that you set, is
+// already in the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over,
+// sends of the same DedupKey or ID wait for it, and SendTx waits for theirs. It is safe for concurrent use, with a
+// transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx("send", tx); err != nil {
 		return nil, err
@@ -292,15 +286,11 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 }
 
 // AckTx acks the message in your transaction: it leaves the queue when that commits. It costs one round trip; for many
-// leases use the function AckTx. ErrLeaseLost, in an *OpError, means that the lease is no longer held: roll back.
+// leases use the function AckTx. ErrLeaseLost, in an *OpError, means that you no longer hold the lease: roll back.
 //
-// Call it late in the transaction: from then on the lease is not extended. After a rollback you can settle the lease
-// until it expires: in Handle, return an error.
-//
-// After the commit of InTx the lease counts as acked. chanq does not learn of the commit of another transaction. There
-// the lease counts as attempted at the call (SettledEvent.Attempted), and on an ordered queue the next message of the
-// key waits until the consumer checks: when your handler returns, or after 50 ms and then ever less often, down to once
-// per second.
+// Call it late, because from then on the lease is not extended. After a rollback you can settle it until it expires.
+// After the commit of InTx it counts as acked. chanq does not learn of the commit of another transaction: on an ordered
+// queue the next message of the key then waits until the consumer checks, for about 1 s at most.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
@@ -316,9 +306,8 @@ func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 // 1000 messages, on SQL Server per 333.
 //
 // A nil error means that all are held. A *BatchError has an entry for each lease, in order: nil, or an *OpError that
-// wraps ErrLeaseLost or ErrSettled. Then roll back, because the transaction might have deleted the other messages.
-// After that you can settle the held leases, or give them to AckTx again, until they expire. If a loss is known before
-// the call, AckTx makes no database call, and the other leases are still extended.
+// wraps ErrLeaseLost or ErrSettled. Then roll back, because the other messages might be deleted. After that you can
+// settle the held leases, or give them to AckTx again, until they expire.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
