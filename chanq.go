@@ -156,13 +156,11 @@ func (q *Queue[T]) Wake() {
 }
 
 // Empty reports whether the queue has no ready, scheduled or leased message. Use it to decide that a queue is drained:
-// on SQL Server chanqadmin.Queue.Stats leaves out locked rows. A paused queue is no exception, and dead and done
-// messages do not count.
+// on SQL Server chanqadmin.Queue.Stats leaves out locked rows. It costs one round trip and waits for no locked row.
 //
 // Empty never returns true while a committed message is in the queue. A message counts until its ack has committed:
 // while an AckTx is open, and while an Ack waits to be written (see Consumer.Flush). On SQL Server, Empty can also
-// return false while a transaction that wrote to the queue is open: call it again. It costs one round trip and waits
-// for no locked row.
+// return false while a transaction that wrote to the queue is open: call it again.
 func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 	err = q.core.once(ctx, q.core.table.SQL.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
 	return empty, q.core.fail("empty", err)

@@ -11,10 +11,9 @@ import (
 // concurrent use. Bodies of type []byte, string and json.RawMessage bypass it: they are stored and read unchanged. (But
 // a json.RawMessage receives another program's UTF-16 in UTF-8.)
 //
-// Encode runs within Send and SendTx, in a worker of Pipe, and in the intake of Producer.C. Decode runs in the
-// consumer's feed. A panic is an error of that message. A method must not call runtime.Goexit, as t.FailNow does, and
-// must not wait for its caller: Encode not for Flush or Close of that producer, Decode not for Shutdown of that
-// consumer.
+// Encode runs within Send and SendTx, in a worker of Pipe, and in the intake of Producer.C, Decode in the consumer's
+// feed. A panic is an error of that message. A method must not call runtime.Goexit, as t.FailNow does, and must not
+// wait for its caller, for example by Flush or Shutdown.
 type Codec interface {
 	// Encode returns the bytes of body, which must not change afterwards.
 	Encode(body any) ([]byte, error)

@@ -20,28 +20,28 @@ type Config struct {
 	// that Migrate makes.
 	Spec
 	// Dialect of the database. Set it for a driver that wraps one of these, for example for tracing: it saves up to
-	// four round trips that ask for the version. Set it too if a database accepts the SQL of a dialect but reports
-	// another version. Default: that of the driver (go-mssqldb, pgx, lib/pq, modernc.org/sqlite), or of the version.
+	// four round trips that ask for the version. Set it too if a database of one dialect reports another version.
+	// Default: that of the driver (go-mssqldb, pgx, lib/pq, modernc.org/sqlite), or of the version.
 	Dialect Dialect
-	// Shard identifies one shard of a queue over several databases. Package chanqshards sets it; set it yourself to
-	// migrate or operate one shard. Migrate stores it, and generates the Set of shard 0; other shards need that Set.
-	// Open returns ErrShards if the stored value differs (see StoredConfig). Default: the queue has no shards.
+	// Shard identifies one shard of a queue over several databases. Set it to migrate or operate one shard; package
+	// chanqshards sets it for the rest. Migrate stores it, and generates the Set of shard 0, which the other shards
+	// need. Open returns ErrShards if the stored value differs (see StoredConfig). Default: the queue has no shards.
 	Shard ShardMark
-	// Label is the queue's name in errors, hooks, logs, metrics and Lease.Queue. Set it if several databases have a
-	// queue of this name, for example to "orders/east", as chanqshards does. Default: the queue's name. Range: at most
-	// 256 bytes of UTF-8 without control characters.
+	// Label names the queue in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in
+	// several databases, for example to "orders/east", as chanqshards does. Default: the queue's name. Range: at most
+	// 256 bytes. It must be UTF-8 without control characters.
 	Label string
 	// Schema is the database schema of the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite.
-	// Range: at most 63 bytes of UTF-8 without control characters and line breaks.
+	// Range: at most 63 bytes. It must be UTF-8 without control characters and line breaks.
 	Schema string
 	// Codec encodes bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits: see
+	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits. See
 	// docs/operate/schema.md. Default: DurabilityRequired.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. Without one, or with NoNotifier, they find messages at their
-	// next poll. Default: the driver of the *sql.DB if it is a Notifier, as for a file that embedded.Open opened;
-	// otherwise none.
+	// next poll. Default: that of embedded.Open; otherwise none. (It is the driver of the *sql.DB, if that is a
+	// Notifier.)
 	Notifier Notifier
 	// Hooks are functions that chanq calls on events, for example LogHooks. Default: none.
 	Hooks Hooks
@@ -59,10 +59,10 @@ type Config struct {
 	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If it cannot
 	// write the table chanq__samples, Hooks.Housekeeping reports that. Default: HistoryKept.
 	History History
-	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced, so
-	// that they follow a switch to another server by DNS. (SetConnMaxLifetime does not replace connections that are
-	// always in use.) One that was idle for 1 min is replaced too. No statement or transaction is interrupted. SQLite
-	// keeps its connections. Default: 30 min. Range: 100 ms to 100 years.
+	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced. So
+	// they follow a switch to another server by DNS; SetConnMaxLifetime does not replace connections that are always in
+	// use. One that was idle for 1 min is replaced too. No statement is interrupted. SQLite keeps its connections.
+	// Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
 	// StatementTimeout is the deadline of every statement of this queue. Producers, consumers and Queue.Send repeat a
 	// statement that takes longer; Open, Cancel, Empty and package chanqadmin return an error. Default: 30 s. Range: 1
@@ -152,9 +152,9 @@ type ProducerConfig struct {
 	// single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
 	// InFlight is how many statements can run simultaneously. With 1, messages that one goroutine sends by C, or by
-	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. (Full batches are inserted
-	// on up to three connections, and commit in order.) More gives up that order for throughput, and is an error on an
-	// ordered queue. Default: 1. Range: 1 to 64.
+	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. More gives up that order
+	// for throughput, and is an error on an ordered queue. (With 1, full batches are inserted on up to three
+	// connections, and commit in order.) Default: 1. Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages that are not stored yet, and those that wait for Unsent or Close. At the bound
 	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
@@ -192,37 +192,36 @@ type ConsumerConfig struct {
 	// Range: at most 200 bytes of UTF-8 without NUL.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. Other consumers cannot claim these messages.
-	// For long jobs set 1: one more message then waits in this process. An ordered queue also keeps unread messages of
-	// keys in work, within PrefetchBytes. Default: 1000. Range: 1 to 100,000.
+	// For long jobs set 1: one more message then waits. An ordered queue also keeps unread messages of keys in work,
+	// within PrefetchBytes. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
-	// PrefetchBytes is the most bytes of bodies in the buffer. They are estimated from the last claim, so one claim can
-	// exceed it. A larger body is claimed alone. Default: 64 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32
-	// bits.
+	// PrefetchBytes is the most bytes of bodies in the buffer. It is estimated, so one claim can exceed it. A larger
+	// body is claimed alone. Default: 64 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	PrefetchBytes int
-	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process
-	// that died are redelivered. Default: 30 s. Range: 100 ms to 24 h.
+	// LeaseFor is how long a claim or an extension leases a message. If a process dies, its messages are redelivered
+	// within LeaseFor. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
-	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs
+	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it. A handler that hangs
 	// then loses its message. The time can start up to a third of LeaseFor earlier. If readers take no lease for
 	// MaxExtend, a consumer of a plain queue releases its buffer and claims nothing for LeaseFor. Default: 1 h. Range:
 	// 100 ms to 100 years.
 	MaxExtend time.Duration
-	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer, and so the longest wait
-	// of another process's message. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks and
-	// releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1 h.
+	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. So a message of another
+	// process waits for that time at most. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks
+	// and releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1
+	// h.
 	//
-	// A busy consumer claims from its cursor, and scans from the head of the queue every second, or PollEvery if that
-	// is less. The scan finds late commits, released messages and expired leases. Slow scans are rarer: they take 5 %
-	// of the consumers' time together.
+	// A busy consumer claims from its cursor, and scans from the head every second, or PollEvery if that is less. The
+	// scan finds late commits, released messages and expired leases. Slow scans are rarer, so that they take 5 % of all
+	// consumers' time.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
-	// within 6 s after that. Give your process longer than both: Kubernetes has 30 s by default, systemd 90 s
-	// (docs/guides/deploying.md). If you read the channel, use the context of Shutdown. Default: 20 s. Range: 1 ms to
-	// 100 years.
+	// within 6 s after that. Give your process longer than both: Kubernetes allows 30 s by default, systemd 90 s. If
+	// you read the channel, the context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
 	DrainFor time.Duration
-	// Backoff returns the delay of a nack, for the handler's error or the cause of Delivery.Nack (nil for none). It
-	// must not settle d. If the message's contents cannot be read, d has no DedupKey and no Headers. After a panic, a
-	// negative delay, or one above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
+	// Backoff returns the delay of a nack. It gets the handler's error, or the cause of Delivery.Nack (nil for none),
+	// and must not settle d. If contents cannot be read, d has no DedupKey and no Headers. After a panic, a negative
+	// delay, or one above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
 	Backoff func(d *Delivery, err error) time.Duration
 	// Middleware is called around each handler of Handle and Pipe, the first one outermost. HandleBatches returns an
 	// error if there is one. Default: none.

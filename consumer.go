@@ -20,8 +20,8 @@ import (
 
 // Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any
 // number of goroutines can read it, in different ways, and each lease goes to one of them. To stop it, call Stop or
-// cancel Consume's context, and then call Shutdown. While busy it uses three to five connections of the *sql.DB, while
-// idle none: see docs/operate/connections.md.
+// cancel Consume's context, and then call Shutdown. While busy it uses three to five connections, while idle none: see
+// docs/operate/connections.md.
 type Consumer[T any] struct {
 	core *consumer
 	feed *consume.Feed[*Lease[T]]
@@ -42,8 +42,8 @@ type ConsumerStats struct {
 
 	// Now.
 	Buffered int // leases that wait for a reader
-	// For an ordered queue: messages in memory that wait for another of their key; slots that the consumer owns; keys
-	// that are blocked by their first message. At 10,000 it reads no further.
+	// For an ordered queue: messages in memory that wait for another of their key, slots that the consumer owns, keys
+	// that are blocked by their first message (at most 10,000).
 	Waiting, Slots, BlockedKeys int
 	Held                        int // leases that are buffered or delivered, and have not ended
 	Settling                    int // settles that wait for their statement
@@ -54,8 +54,8 @@ type ConsumerStats struct {
 // Consume starts a consumer. A cancelled ctx does what Stop does; call Shutdown to wait for the last settles. The
 // contexts of the leases have the values of ctx. Consume makes no database call: Hooks.Availability reports outages.
 //
-// With SetMaxOpenConns, a consumer reserves five connections of the *sql.DB, and all consumers on it six (SQLite: one,
-// for all queues). If that leaves none for your program, you get an error with a sufficient limit.
+// With SetMaxOpenConns, a consumer reserves five connections of the *sql.DB, all consumers on it six (SQLite: one, for
+// all queues). If too few are left for your program, the error names a sufficient limit.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -92,8 +92,8 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 // what is buffered. It costs no round trip, and skips leases that expired in the buffer. Settle the leases one by one,
 // or together by Ack or AckTx.
 //
-// You get at least one lease or an error: the cause of ctx if it is cancelled before the first lease arrives, or Err
-// (ErrClosed if that is nil) if the consumer has stopped. You can call Receive again after its ctx was cancelled.
+// You get at least one lease or an error: the cause of ctx, Err after the consumer has stopped, or ErrClosed if Err is
+// nil. You can call Receive again after its ctx was cancelled.
 func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Duration) ([]*Lease[T], error) {
 	if err := checkBatch(maxBatch, wait); err != nil {
 		return nil, c.core.queue.failed("receive", err)

@@ -30,10 +30,10 @@ var (
 	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both
 	// values.
 	ErrSpec = errors.New("chanq: stored spec differs")
-	// ErrShards: the tables are not those of Config.Shard. The error has the stored value.
+	// ErrShards: the stored shard differs from Config.Shard, which can be zero. The error has the stored value.
 	ErrShards = errors.New("chanq: stored shard differs")
-	// ErrUnavailable: the database did not answer Open, StoredConfig or Migrate, or refused them, for example because
-	// it does not exist or is starting. The error has the cause. Try again later.
+	// ErrUnavailable: the database did not answer or refused the connection, for example because it does not exist or
+	// is starting. Open, StoredConfig and Migrate return it. Try again later.
 	ErrUnavailable = errors.New("chanq: database is not available")
 	// ErrNotDurable: the database can lose confirmed commits. The error names the setting. Config.Durability can allow
 	// it.

@@ -22,9 +22,9 @@ import (
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
 // Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and timeouts. next
-// calls the next Middleware, or the handler, with the context that you pass, and returns its result; you can call it
+// calls the next Middleware, or the handler, with the context that you pass, and returns its result. You can call it
 // again, or not at all. The result of the outermost Middleware settles the lease, as Consumer.Handle describes. In Pipe
-// the last call of next makes the outputs. A panic in the handler unwinds through it.
+// the last call of next makes the outputs.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
 // Handle calls fn for each message, in up to workers goroutines, until the consumer stops. The result settles the
@@ -57,8 +57,8 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 
 // Handle is Consumer.Handle for leases from your own channel, for example one that merges several consumers. It returns
 // when the channel is closed and every call has returned. It stops no consumer: call Consumer.Shutdown, which waits for
-// these calls. Give the channel no buffer, because MaxExtend counts from when your goroutine took the lease. If
-// runtime.Goexit ends one of its goroutines, the others continue, and you get an error.
+// these calls. Give the channel no buffer, because MaxExtend counts from when you took the lease. If runtime.Goexit
+// ends a goroutine, the others continue, and you get an error.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
@@ -445,9 +445,9 @@ func (w *wrapper) Error() string { return errorText(w.err) }
 func (w *wrapper) Unwrap() error { return w.err }
 func (w *wrapper) wraps()        {}
 
-// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d.
-// Use it for temporary faults that the message did not cause: a service that answers 429 must not dead-letter a healthy
-// message. It also clears the count of expired leases. d is limited as in RetryAfter.
+// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d,
+// limited as in RetryAfter. Use it for faults that the message did not cause: a service that answers 429 must not
+// dead-letter a healthy message. It also clears the count of expired leases.
 //
 // It wakes no consumer: an idle one finds the message at its next poll, up to ConsumerConfig.PollEvery (1 s) after it
 // is due.

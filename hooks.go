@@ -39,8 +39,7 @@ type Hooks struct {
 	// LeaseLost: a lease was lost before its message was settled.
 	LeaseLost func(LeaseLostEvent)
 	// Handled: a handler of Handle, HandleBatches or Pipe was called, or a lease was nacked with a cause. Once per
-	// call, and per message that the call of a batch has settled. If the messages of a batch are then handled alone,
-	// its own error is not reported.
+	// call, and per message that the call of a batch has settled.
 	Handled func(HandledEvent)
 	// Dead: a message was dead-lettered.
 	Dead func(DeadEvent)
@@ -59,8 +58,8 @@ type Hooks struct {
 }
 
 // SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and pauses; it is 0
-// for InTx, whose messages are one batch per queue after the commit. Attempted counts messages that SendTx sent in
-// another transaction, and the other counts are then 0: chanq does not learn whether that commits.
+// for InTx, whose messages are one batch per queue after the commit. Attempted counts messages of SendTx in another
+// transaction, and the other counts are then 0: chanq does not learn whether that commits.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
@@ -77,8 +76,8 @@ type ClaimedEvent struct {
 }
 
 // SettledEvent is one batch of settles. Lost counts those whose lease was lost. Took includes repetitions and pauses;
-// it is 0 for InTx, whose acks count after the commit. Attempted counts messages that AckTx has acked in another
-// transaction, and the other counts are then 0: chanq does not learn whether that commits.
+// it is 0 for InTx, whose acks count after the commit. Attempted counts acks of AckTx in another transaction, and the
+// other counts are then 0.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
@@ -139,9 +138,9 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
-// IsolatedEvent is a change of the number of isolated items of one producer or consumer: messages to be stored, or
-// settles. An isolated item has failed alone while the database stored others. It is repeated alone, with pauses of up
-// to 5 s, and delays no other item, except those of its key on an ordered queue. At the end the sum of Change is 0.
+// IsolatedEvent is a change of the number of isolated messages (of a producer) or settles. An isolated item has failed
+// alone while the database stored others. It is repeated alone, with pauses of up to 5 s, and delays no other, except
+// those of its key on an ordered queue. At the end the sum of Change is 0.
 type IsolatedEvent struct {
 	Queue  string
 	Part   string // "producer", "consumer" or "pipe"
@@ -172,7 +171,7 @@ type HousekeepingEvent struct {
 //
 //	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
 //	INFO   the end of the first three
-//	DEBUG  the rest: messages that were sent, claimed, settled, handled, snoozed or released
+//	DEBUG  the rest
 func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 	if log == nil {
 		log = slog.Default()

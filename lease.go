@@ -13,9 +13,8 @@ import (
 )
 
 // Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
-//
-// In a test you can make a Lease yourself for your handler: see Outcome. Its methods that settle or extend return an
-// error, its Context is never cancelled, and its Deadline is the zero time.
+// A test can make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its
+// Context is never cancelled, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
@@ -38,8 +37,8 @@ type Delivery struct {
 	Attempt int
 	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence,
 	// even if the message is sent again or the database is restored. Pass it on with each write to another system. For
-	// a row: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If that changes no row, a later holder has written,
-	// and your lease is lost. See docs/guides/long-jobs.md.
+	// a row: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If that changes no row, a later holder has written.
+	// See docs/guides/long-jobs.md.
 	Fence int64
 	// Times of the database's clock, in milliseconds. ExpiresAt is when the TTL is over, or zero.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
@@ -47,10 +46,10 @@ type Delivery struct {
 	lease *lease.Lease
 }
 
-// Context returns a context with the values of the context that you gave to Consume. It is cancelled with ErrLeaseLost
-// when the lease is known to be lost, at its Deadline at the latest. It is cancelled with ErrStopped when the consumer
-// has stopped and the time to drain is over. Stop does not cancel it (see Stopping), and neither does a settle that
-// succeeds. The first call costs a timer.
+// Context returns a context with the values of Consume's context. It is cancelled with ErrLeaseLost when the lease is
+// known to be lost, at its Deadline at the latest. It is cancelled with ErrStopped when the consumer has stopped and
+// the time to drain is over. Stop does not cancel it (see Stopping), and neither does a settle that succeeds. The first
+// call costs a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -74,8 +73,7 @@ func (d *Delivery) Deadline() time.Time {
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
 
 // Settle does what Consumer.Handle does with a handler's error: nil acks, and any other error is Nack(err). Use it in
-// your loop: l.Settle(work(l.Context(), l)). After AckTx, pass nil if you have committed, and an error if not. It
-// returns as Ack does.
+// your loop: l.Settle(work(l.Context(), l)). After AckTx, pass nil if you have committed. It returns as Ack does.
 func (d *Delivery) Settle(err error) error {
 	switch {
 	case err != nil:
@@ -88,8 +86,8 @@ func (d *Delivery) Settle(err error) error {
 
 // Nack releases the message as a failed attempt. It is due again after ConsumerConfig.Backoff, or dead after the last
 // attempt (Spec.MaxAttempts). RetryAfter, Snooze and DeadLetter work as in a handler's error. Up to 2000 bytes of the
-// cause's text are stored; nil keeps the previous text and does not call the Handled hook. After ErrStopped no attempt
-// counts, unless the cause is a DeadLetter. It returns as Ack does.
+// cause's text are stored; nil keeps the previous text and calls no hook. After ErrStopped no attempt counts, unless
+// the cause is a DeadLetter. It returns as Ack does.
 func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -130,12 +128,12 @@ func (d *Delivery) Stopping() <-chan struct{} {
 	return holderOf(d.lease).engine.Stopped()
 }
 
-// Extend makes the lease last at least span from now, by the database's clock, in one round trip. You need it for jobs
-// longer than ConsumerConfig.MaxExtend; until then the consumer extends its leases. span is 100 ms to 100 years, and
-// never shortens a lease. While another session has locked the row, Extend waits until ctx is cancelled.
+// Extend makes the lease last at least span (100 ms to 100 years) from now, by the database's clock, in one round trip.
+// You need it for jobs longer than ConsumerConfig.MaxExtend; until then the consumer extends its leases. While another
+// session has locked the row, Extend waits until ctx is cancelled.
 //
-// It returns ErrLeaseLost if the lease is lost. A lease of a plain queue that had expired can be settled after Extend,
-// but its Context stays cancelled. After an *OpError that is Unknown, Deadline is unchanged.
+// It returns ErrLeaseLost if the lease is lost. After an *OpError that is Unknown, Deadline is unchanged. A lease of a
+// plain queue that had expired can be settled after Extend, but its Context stays cancelled.
 func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	if span < minLease || span > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)
@@ -161,9 +159,8 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 // for each.
 //
 // A nil error means that all acks are in the database. Otherwise a *BatchError has an entry for each lease, in order:
-// nil, or an *OpError that wraps ErrLeaseLost, ErrSettled, ErrClosed or another error. If ctx is cancelled first, acks
-// that were handed over are Unknown, and the consumer continues with them; the other leases stay held. With the context
-// of InTx use AckTx.
+// nil, or an *OpError, for example of ErrLeaseLost. If ctx is cancelled first, acks that were handed over are Unknown,
+// and the consumer continues with them; the other leases stay held. With the context of InTx use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all, err := leasesOf(leases)
 	if err != nil {

@@ -41,24 +41,24 @@ type Message[T any] struct {
 	// queue, the second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type names the kind of job that the message is: see docs/guides/kinds.md. For an unknown Type, return a plain
-	// error from your handler: during a deployment a newer process then handles the message. Default: none. Range: at
-	// most 100 printable ASCII characters.
+	// Type names the kind of job. See docs/guides/kinds.md. For an unknown Type, return a plain error from your
+	// handler: during a deployment a newer process then handles the message. Default: none. Range: at most 100
+	// printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
 	// Priority orders the messages of a plain queue. On an ordered queue it must be unset. Default: PriorityNormal.
 	// Range: PriorityLow to PriorityUrgent.
 	Priority Priority
-	// Delay is how long after the send the message is due, by the database's clock, rounded up to milliseconds. On an
-	// ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
+	// Delay is how long after the send the message is due. The database's clock decides, in milliseconds, rounded up.
+	// On an ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
-	// TTL is how long after the send the message can be claimed, by the database's clock, rounded up to milliseconds.
-	// Later it is dead-lettered with CauseExpired. A lease that started in time continues. A redriven message does not
-	// expire. Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
+	// TTL is how long after the send the message can be claimed. It is rounded like Delay. Later the message is
+	// dead-lettered with CauseExpired. A lease that started in time continues. A redriven message does not expire.
+	// Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
-	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored,
-	// and its Receipt is marked Duplicate. While an open SendTx has the key, other sends of the key wait, and later
+	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored.
+	// Its Receipt is then marked Duplicate. While an open SendTx has the key, other sends of the key wait, and later
 	// sends of their Producer with them, unless InFlight is above 1. Default: none. Range: at most 200 bytes of UTF-8
 	// without NUL.
 	DedupKey string
@@ -223,8 +223,8 @@ func (id *ID) UnmarshalText(text []byte) error {
 // of SQL Server. For a column of 16 bytes pass id[:].
 func (id ID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. Scan a nullable column into a
-// sql.Null[ID]. SQL Server returns the bytes in another order: select CONVERT(char(36), id).
+// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. For NULL use a sql.Null[ID]. SQL Server
+// returns the bytes in another order: select CONVERT(char(36), id).
 func (id *ID) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
@@ -242,8 +242,8 @@ func (id *ID) Scan(src any) error {
 }
 
 // ShardOf returns the index of the shard, from 0 to shards - 1, that a message belongs to by its Key, or else its
-// DedupKey, or else its ID. It is -1 if the message has none of them and can go to any shard. Programs in other
-// languages must compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
+// DedupKey, or else its ID. It is -1 if the message has none of them and can go to any. Programs in other languages
+// compute CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
 func ShardOf[T any](m Message[T], shards int) int { return shardOf(m.Key, m.DedupKey, m.ID, shards) }
 
 // The hash is not FNV as for slots: the keys of a shard would use only some of its slots.

@@ -7,17 +7,16 @@ import (
 )
 
 // Notifier wakes idle consumers of other processes. Use pgnotify on PostgreSQL and mssqlnotify on SQL Server; SQLite
-// files that embedded.Open opened have their own. Set the same kind in all programs of a queue: see
-// docs/operate/waking.md. Consumers on one *sql.DB wake each other without it.
+// files that embedded.Open opened have their own. See docs/operate/waking.md. Consumers on one *sql.DB wake each other
+// without it.
 //
-// You can write your own. It can drop, repeat and merge notifications, because consumers poll every
-// ConsumerConfig.PollEvery: a lost one delays a message, a superfluous one costs a statement. Its methods get the
-// schema and the name of a queue, for example "public.orders". They are called concurrently, must not block and must
-// not call chanq. If they panic, one notification is lost.
+// You can write your own. It can drop, repeat and merge notifications: consumers also poll every
+// ConsumerConfig.PollEvery. Its methods get the schema and the name of a queue, for example "public.orders". They are
+// called concurrently, must not block and must not call chanq. If they panic, one notification is lost.
 type Notifier interface {
 	// Notify is called after each commit that left something to claim, of a Producer, Pipe, Queue.Send, InTx, a nack, a
-	// release by a stopping consumer, Redrive or Resume of package chanqadmin, and by Queue.Wake. SendTx in your own
-	// transaction does not call it. During a burst a Producer or Pipe calls it every 20 ms, and immediately at the end.
+	// release by a stopping consumer, Redrive or Resume, and by Queue.Wake. SendTx in your own transaction does not
+	// call it. During a burst a Producer or Pipe calls it every 20 ms, and immediately at the end.
 	//
 	// Two more methods are optional. A Notifier with PlainOnly() is for plain queues; consumers of ordered queues then
 	// poll. Open calls SessionMaxAge(time.Duration) with the age at which to replace connections.

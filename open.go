@@ -184,8 +184,8 @@ func (q *queue) adopt(s stored) {
 }
 
 // StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open
-// shards one by one. Clear the Spec before Open, so that a later Configure is no ErrSpec. It costs one round trip. If
-// the queue does not exist, it returns ErrNoSchema.
+// shards one by one. Clear the Spec before Open, so that a later Configure is no ErrSpec. It costs one round trip. The
+// error can be ErrNoSchema.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}
@@ -210,8 +210,8 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 // round trips and takes no lock.
 //
 // Your role needs permission to create tables in the schema, which must exist on SQL Server; for an existing queue
-// permission to update its row is enough. Another Spec.Kind or Spec.Slots is ErrSpec, tables of a newer chanq are
-// ErrNewerSchema. Migrate refuses what Open refuses.
+// permission to update its row is enough. Migrate refuses what Open refuses. For another Spec.Kind or Spec.Slots the
+// error is ErrSpec.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "")
 }
@@ -381,9 +381,9 @@ func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages
-// to people and to programs in other languages; docs/sql.md describes its columns. The rules of Schema apply. Migrate
-// creates no view; chanqadmin.Drop removes it.
+// View returns the statements that create the view chanq_<queue>__messages of an existing queue, for people and
+// programs in other languages: see docs/guides/sql.md. Migrate creates no view; chanqadmin.Drop removes it. The rules
+// of Schema apply.
 func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -393,8 +393,8 @@ func View(d Dialect, queue string, cfg Config) ([]string, error) {
 }
 
 // Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), by which
-// programs in other languages send messages; docs/sql.md describes its parameters. The rules of Schema apply. Migrate
-// creates no procedure; chanqadmin.Drop removes it. SQLite has no procedures: errors.ErrUnsupported.
+// programs in other languages send messages: see docs/guides/sql.md. The rules of View apply. SQLite has no procedures:
+// errors.ErrUnsupported.
 func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {

@@ -49,9 +49,9 @@ type Producer[T any] struct {
 // Producer starts a producer. It makes no database call. A ctx that is cancelled later does not stop the producer,
 // because handlers can send while their consumer stops: call Close after them.
 //
-// With SetMaxOpenConns, a producer reserves one connection of the *sql.DB, or two if InFlight is above 1, and all
-// producers on it two (SQLite: one, for all queues). If that leaves none for your program, you get an error with a
-// sufficient limit. While connections are free, it uses more.
+// With SetMaxOpenConns, a producer reserves one connection of the *sql.DB, or two if InFlight is above 1, all producers
+// on it two (SQLite: one, for all queues), and uses more while some are free. If too few are left for your program, the
+// error names a sufficient limit.
 func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
 	if ctx.Err() != nil {
@@ -116,8 +116,8 @@ func (q *queue) sent(e SentEvent) {
 
 // C is an unbuffered channel to send on. When your send returns, the message is handed over; if it cannot be stored,
 // Unsent or Close returns it. While the buffer is full (ProducerConfig.BufferBytes), for example in an outage, a send
-// blocks: select on your context too, and on Done if your sender can outlive the producer. chanq never closes C. You
-// can.
+// blocks: select on your context too, and on Done if your sender can outlive the producer. You can close C; chanq never
+// does.
 func (p *Producer[T]) C() chan<- Message[T] {
 	if !p.usesC.Load() {
 		p.usesC.Store(true)
@@ -145,7 +145,7 @@ func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 // Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of
 // many goroutines share statements. If ctx is cancelled first, you get an *OpError, and Unknown says whether the
 // message might be stored. To send it again, set the ID of the Receipt: see Message.ID. On an ordered queue, Send waits
-// for what its goroutine has sent on C.
+// for earlier sends on C.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -240,7 +240,7 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 
 // Unsent returns the messages that came through C and could not be stored, each with its error, for example because it
 // is too large. Each is returned once; Close returns the rest. Until then they keep their room in the buffer, and Flush
-// returns an error. It makes no database call.
+// returns an error.
 func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
 		unsent = append(unsent, p.unsentOf(u.Origin, u.Outcome))
@@ -256,8 +256,7 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 
 // Flush waits until every message that was handed over before, even through C, is stored or known to be impossible to
 // store, or ctx is cancelled. It returns an error while Unsent has messages; if these fill the buffer, call Unsent, and
-// then Flush again. Once Close has started, Flush waits for it, and returns an error if Close could not store
-// everything.
+// then Flush again. Once Close has started, Flush waits for it and returns its error.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
@@ -306,12 +305,11 @@ func (p *Producer[T]) unsent() error {
 }
 
 // Close stores everything that was handed over and stops the producer. As soon as it starts, sends fail with ErrClosed.
-// If ctx is cancelled first, Close and the sends that are not stored return an error, and the goroutines end when the
+// If ctx is cancelled first, Close and the sends that are not stored return an error. Its goroutines end when the
 // driver and the hooks return.
 //
 // Messages that came through C and are not known to be stored are in an *UnsentError, except those whose codec does not
-// return within 1 s. A further call waits until the goroutines have ended, and returns nil, or the error of its own
-// ctx.
+// return within 1 s. A further call waits until the goroutines have ended, or its own ctx is cancelled.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closeOnce.Do(func() {

@@ -12,19 +12,19 @@ import (
 // What the database stores for a queue: its Spec and its shard. open.go reads and writes them.
 
 // Spec is what the database stores for a queue, so it is the same in all programs. Migrate creates a queue with it and
-// stores fields that are not zero. Open uses the stored value for each zero field, and returns ErrSpec if another field
-// differs. chanqadmin.Queue.Configure changes it while programs run: consumers adopt it with their next heartbeat, a
-// third of ConsumerConfig.LeaseFor, producers with that of a consumer on their Queue.
+// stores fields that are not zero. Open uses the stored value for each zero field, and returns ErrSpec if another
+// differs. chanqadmin.Queue.Configure changes it while programs run: consumers, and producers on their Queue, adopt it
+// with the next heartbeat, within a third of ConsumerConfig.LeaseFor.
 type Spec struct {
 	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order of their
 	// sends. It cannot be changed. Default: KindPlain.
 	Kind Kind
 	// Slots is the number of slots of an ordered queue. Each key belongs to one slot, by its hash, and each slot to one
-	// consumer at a time, so no more consumers than slots have work. When a consumer dies, its slots wait until its
+	// consumer at a time. So no more consumers than slots have work. When a consumer dies, its slots wait until its
 	// lease has expired. You cannot change Slots: drain into a new queue. Default: 64. Range: 1 to 1024.
 	Slots int
-	// MaxKeys of an ordered queue is the most keys that handlers of all processes process simultaneously. Each slot has
-	// a part of it. Default: UnlimitedKeys. Range: Slots to 1,000,000, or UnlimitedKeys.
+	// MaxKeys is the most keys of an ordered queue that the handlers of all processes process simultaneously. Each slot
+	// has a part of it. Default: UnlimitedKeys. Range: Slots to 1,000,000, or UnlimitedKeys.
 	MaxKeys int
 	// DeadKey controls whether an ordered queue delivers the messages behind a dead one of the same key. Default:
 	// DeadKeyOpens.
@@ -61,12 +61,11 @@ type Kind uint8
 // The kinds. The zero value means the stored one.
 const (
 	// KindPlain: messages are delivered by priority, and within a priority about in the order in which they are due.
-	// Any consumer may claim any message.
 	KindPlain Kind = iota + 1
 	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or
 	// cancelled, or purged), even when processes die. One message precedes another if its Send had returned, or its
 	// transaction had committed, before you sent the other; if it comes first in one Send; or if one goroutine sent it
-	// first on one Producer. Message.Priority and Message.Delay must be unset. See docs/guides/order.md.
+	// first on one Producer. See docs/guides/order.md.
 	KindOrdered
 )
 

@@ -25,7 +25,7 @@ import (
 // Sends and acks in a transaction of the caller.
 
 // Tx is an open transaction: a *sql.Tx, *sqlx.Tx or *pgxtx.Tx, the ConnPool of a gorm.DB, or the Tx of an ent client
-// with the feature sql/execquery. A *sql.DB or *sql.Conn is refused, because it commits each statement.
+// with the feature sql/execquery. A *sql.DB or *sql.Conn is refused.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -244,8 +244,7 @@ func (t *inTx) ended(committed, maybe bool) {
 //
 // It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey, or an ID that you set, is
 // already in the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over,
-// sends of the same DedupKey or ID wait for it, and SendTx waits for theirs. It is safe for concurrent use, with a
-// transaction per goroutine.
+// sends of the same DedupKey or ID wait for it. SendTx is safe for concurrent use, with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx("send", tx); err != nil {
 		return nil, err
@@ -289,8 +288,8 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 // leases use the function AckTx. ErrLeaseLost, in an *OpError, means that you no longer hold the lease: roll back.
 //
 // Call it late, because from then on the lease is not extended. After a rollback you can settle it until it expires.
-// After the commit of InTx it counts as acked. chanq does not learn of the commit of another transaction: on an ordered
-// queue the next message of the key then waits until the consumer checks, for about 1 s at most.
+// chanq learns of the commit of InTx. After another transaction, the next message of its key on an ordered queue waits
+// until the consumer has checked, for about 1 s.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
@@ -305,9 +304,9 @@ func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 // AckTx is Delivery.AckTx for many leases of one queue, for example from Consumer.Receive. It costs one round trip per
 // 1000 messages, on SQL Server per 333.
 //
-// A nil error means that all are held. A *BatchError has an entry for each lease, in order: nil, or an *OpError that
-// wraps ErrLeaseLost or ErrSettled. Then roll back, because the other messages might be deleted. After that you can
-// settle the held leases, or give them to AckTx again, until they expire.
+// A nil error means that all are held. A *BatchError has an entry for each lease, in order: nil, or an *OpError of
+// ErrLeaseLost or ErrSettled. Then roll back, because the others might be deleted. After that you can use the held
+// leases again until they expire.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err

@@ -113,13 +113,13 @@ var consumersIndexText = indexText("{'consumers queue'}", `CREATE INDEX {consume
 //
 // due_at is a message's place, lease_until the end of its lease, which is in the past if no consumer holds it. A claim
 // and an extension change only columns without an index. fillfactor 50 leaves room for the new version of the row on
-// the page of the first, so no index entry is written (a heap-only update: docs/decisions.md). Dead versions are
+// the page of the first, so no index entry is written (a heap-only update: docs/internals/decisions.md). Dead versions are
 // vacuumed early, but vacuum keeps the file's length: cutting it takes a lock that claims wait for, and the queue needs
 // the space again.
 //
 // Bodies above 2 kB are compressed with lz4, and what remains above 2 kB is stored outside of the row, so that a claim
 // does not copy it. Where the server has no lz4 they are not compressed: they are read once and deleted, and with pglz
-// the insert takes three times as long (docs/decisions.md). Storage and settings apply only to a new table, so that the
+// the insert takes three times as long (docs/internals/decisions.md). Storage and settings apply only to a new table, so that the
 // next migration keeps a DBA's choice.
 const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   id          uuid     NOT NULL DEFAULT {new id},
