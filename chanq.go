@@ -25,27 +25,24 @@
 //     All and Receive give you leases to settle.
 //   - To send or ack together with your rows, InTx with Queue.SendTx and Delivery.AckTx.
 //   - To replace a message by others in the next queue, Pipe.
-//   - To combine several databases into one queue, package chanqshards.
 //
 // Delivery is at least once. Each claim gives a message a new, greater fence (fencing token), and every later write
-// checks it: a consumer whose lease was lost cannot settle a message that another one holds. The path of a message
-// (ARCHITECTURE.md describes it function by function):
-//
-//	Producer.Send → a batch → INSERT → claim → a feed → Consumer.C → your code → Lease.Ack → a batch → DELETE
+// checks it. So a consumer whose lease was lost cannot settle a message that another one holds. ARCHITECTURE.md
+// describes the path of a message, function by function.
 //
 // # Stopping
 //
 // Handle, HandleBatches and Pipe stop in these steps by themselves. If you read the channel, call Shutdown.
 //
 //   - After Stop, a cancelled context or a permanent error: claims stop, and leases that no reader has taken are
-//     released. Your calls continue.
+//     released.
 //   - DrainFor later, or when the context of Shutdown is cancelled: the contexts of leases are cancelled with
 //     ErrStopped, and an error releases the message.
 //   - 1 s later: leases that are held are released.
 //   - 5 s later: settles that are not stored are given up. Their leases expire.
 //
-// A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The guides are
-// in the folder docs of the repository.
+// A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The folder
+// docs of the repository has guides, for example for several databases (package chanqshards).
 package chanq
 
 import (
@@ -113,8 +110,8 @@ func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 // see Message.ID.
 //
 // It borrows one connection, and costs one round trip per 500 messages or 4 MiB of bodies. It costs one more if a
-// DedupKey, or an ID that you set, is already in the queue, and two for a transaction if one statement is not enough or
-// several messages have such a key or ID.
+// DedupKey or an ID of yours is already in the queue, and two for a transaction if there are several statements, keys
+// or such IDs.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
@@ -149,8 +146,8 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 }
 
 // Wake makes idle consumers of this queue poll immediately. Call it after your own transaction with SendTx has
-// committed; InTx does it for you. It costs no round trip. Other processes are woken by a Notifier. Without one they
-// poll within ConsumerConfig.PollEvery (1 s).
+// committed; InTx does it for you. It costs no round trip. Other processes are woken by a Notifier, or poll within
+// ConsumerConfig.PollEvery (1 s).
 func (q *Queue[T]) Wake() {
 	q.core.signals.Wake()
 }

@@ -23,10 +23,9 @@ type Codec interface {
 }
 
 // JSON is the default Codec: encoding/json, in UTF-8. It also reads UTF-16 and byte order marks. Text that is neither
-// is an error, both ways: for file names and other bytes use a []byte.
-//
-// As in encoding/json, a number in an any becomes a float64, which changes integers beyond 2^53: use an int64, a
-// json.Number or a json.RawMessage. A time.Time loses its monotonic clock reading. NaN and infinities are errors.
+// is an error, both ways: for file names and other bytes use a []byte. As in encoding/json, a number in an any becomes
+// a float64, which changes integers beyond 2^53: use an int64 or json.Number. A time.Time loses its monotonic clock
+// reading. NaN and infinities are errors.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}

@@ -19,13 +19,13 @@ type Config struct {
 	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue
 	// that Migrate makes.
 	Spec
-	// Dialect of the database. Set it for a driver that wraps one of these, for example for tracing: it saves up to
-	// four round trips that ask for the version. Set it too if a database of one dialect reports another version.
-	// Default: that of the driver (go-mssqldb, pgx, lib/pq, modernc.org/sqlite), or of the version.
+	// Dialect of the database. Set it for a driver that wraps go-mssqldb, pgx, lib/pq or modernc.org/sqlite, for
+	// example for tracing: it saves up to four round trips that ask for the version. Set it too if a database of one
+	// dialect reports another version. Default: that of the driver or the version.
 	Dialect Dialect
 	// Shard identifies one shard of a queue over several databases. Set it to migrate or operate one shard; package
-	// chanqshards sets it for the rest. Migrate stores it, and generates the Set of shard 0, which the other shards
-	// need. Open returns ErrShards if the stored value differs (see StoredConfig). Default: the queue has no shards.
+	// chanqshards sets it for the rest. Migrate stores it, and generates the Set of shard 0, which the others need. A
+	// different stored value is ErrShards. Default: the queue has no shards.
 	Shard ShardMark
 	// Label names the queue in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in
 	// several databases, for example to "orders/east", as chanqshards does. Default: the queue's name. Range: at most
@@ -49,8 +49,8 @@ type Config struct {
 	// process dies, pauses, or cannot reach the database for longer than ConsumerConfig.LeaseFor, or if its handler
 	// hangs until ConsumerConfig.MaxExtend. A handler that returns clears the count. Default: 8. Range: 1 to 10,000.
 	//
-	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h: each time
-	// with other neighbours, so that they are not dead-lettered with it. On an ordered queue its key waits too.
+	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h, so that
+	// its neighbours are not dead-lettered with it. On an ordered queue its key waits too.
 	MaxCrashes int
 	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL. If there are many, it
 	// vacuums the table. Hooks.Housekeeping reports a missing permission. 100 years leaves vacuuming to autovacuum.
@@ -68,8 +68,8 @@ type Config struct {
 	// statement that takes longer; Open, Cancel, Empty and package chanqadmin return an error. Default: 30 s. Range: 1
 	// ms to 1 h.
 	//
-	//   - Migrate, chanqadmin.Configure and Drop, and calls with a Tx have the deadline of their context alone.
-	//   - For chanqadmin.Open the default is 1 h.
+	//   - Migrate, chanqadmin.Configure and Drop, and calls with a Tx have the deadline of their context alone. For
+	//     chanqadmin.Open the default is 1 h.
 	//   - A message that takes longer to store gets more time with each try, up to 2 min.
 	//   - Settles, extensions and claims are repeated sooner, by LeaseFor. A claim is repeated for half as many
 	//     messages, down to one. If its contents cannot be read twice, the attempt fails.
@@ -81,8 +81,8 @@ type History uint8
 
 const (
 	// HistoryKept adds this program's counts to the table chanq__samples every 10 s, with one statement per queue. One
-	// process also counts the messages: one Stats and one statement per 10 s, and one DELETE per minute. Sends without
-	// a Producer are added 10 s later.
+	// process also counts the messages, with one Stats and one statement per 10 s. Sends without a Producer are added
+	// 10 s later.
 	HistoryKept History = iota
 	// HistoryOff: this program records nothing.
 	HistoryOff
@@ -153,8 +153,7 @@ type ProducerConfig struct {
 	Linger time.Duration
 	// InFlight is how many statements can run simultaneously. With 1, messages that one goroutine sends by C, or by
 	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. More gives up that order
-	// for throughput, and is an error on an ordered queue. (With 1, full batches are inserted on up to three
-	// connections, and commit in order.) Default: 1. Range: 1 to 64.
+	// for throughput, and is an error on an ordered queue. Default: 1. Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages that are not stored yet, and those that wait for Unsent or Close. At the bound
 	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
@@ -202,22 +201,21 @@ type ConsumerConfig struct {
 	// within LeaseFor. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it. A handler that hangs
-	// then loses its message. The time can start up to a third of LeaseFor earlier. If readers take no lease for
-	// MaxExtend, a consumer of a plain queue releases its buffer and claims nothing for LeaseFor. Default: 1 h. Range:
-	// 100 ms to 100 years.
+	// then loses its message. If readers take no lease for MaxExtend, a consumer of a plain queue releases its buffer
+	// and claims nothing for LeaseFor. The time can start up to a third of LeaseFor earlier. Default: 1 h. Range: 100
+	// ms to 100 years.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. So a message of another
 	// process waits for that time at most. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks
 	// and releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1
 	// h.
 	//
-	// A busy consumer claims from its cursor, and scans from the head every second, or PollEvery if that is less. The
-	// scan finds late commits, released messages and expired leases. Slow scans are rarer, so that they take 5 % of all
-	// consumers' time.
+	// A busy consumer claims from its cursor. It scans from the head for late commits, released messages and expired
+	// leases, every second, or PollEvery if that is less. Slow scans are rarer.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
-	// within 6 s after that. Give your process longer than both: Kubernetes allows 30 s by default, systemd 90 s. If
-	// you read the channel, the context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
+	// within 6 s after that. Give your process longer than both: see docs/guides/deploying.md. If you read the channel,
+	// the context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
 	DrainFor time.Duration
 	// Backoff returns the delay of a nack. It gets the handler's error, or the cause of Delivery.Nack (nil for none),
 	// and must not settle d. If contents cannot be read, d has no DedupKey and no Headers. After a panic, a negative
@@ -227,13 +225,12 @@ type ConsumerConfig struct {
 	// error if there is one. Default: none.
 	Middleware []Middleware
 	// StopWhenIdle stops the consumer when the queue is drained: for cron jobs, tools and tests. It stops as after
-	// Stop, with a nil Err, when each lease is settled, each settle is stored, no handler runs, and no message is due
-	// and unleased. Default: false.
+	// Stop, with a nil Err, when each settle is stored, no handler runs, and no message is due and unleased. Default:
+	// false.
 	//
 	//   - Messages that are scheduled, wait for a retry or for an earlier one of their key, or are leased by other
 	//     consumers do not keep it running. A paused queue counts as drained.
-	//   - A row that a transaction has locked counts as due, on SQL Server even one that it has sent or deleted. A
-	//     lease that AckTx has acked counts as settled.
+	//   - A row that a transaction has locked counts as due. A lease that AckTx has acked counts as settled.
 	//   - An outage does not stop it. A message that you send while it stops can be left for the next consumer.
 	//   - Each check costs one round trip after a claim that found nothing (ordered: two). While it holds leases it
 	//     claims once per PollEvery, and it does not use Config.Notifier.

@@ -18,9 +18,9 @@ import (
 
 // The public consumer, and below it what connects it to its engine, package internal/consume.
 
-// Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any
-// number of goroutines can read it, in different ways, and each lease goes to one of them. To stop it, call Stop or
-// cancel Consume's context, and then call Shutdown. While busy it uses three to five connections, while idle none: see
+// Consumer claims messages ahead of its readers and delivers them on a channel. Any number of goroutines can read it,
+// in different ways, and each lease goes to one of them. To stop it, call Stop or cancel Consume's context, and then
+// call Shutdown. It is safe for concurrent use. While busy it uses three to five connections, while idle none: see
 // docs/operate/connections.md.
 type Consumer[T any] struct {
 	core *consumer
@@ -42,8 +42,8 @@ type ConsumerStats struct {
 
 	// Now.
 	Buffered int // leases that wait for a reader
-	// For an ordered queue: messages in memory that wait for another of their key, slots that the consumer owns, keys
-	// that are blocked by their first message (at most 10,000).
+	// For an ordered queue: messages in memory that wait, slots that the consumer owns, keys that are blocked by their
+	// first message (at most 10,000).
 	Waiting, Slots, BlockedKeys int
 	Held                        int // leases that are buffered or delivered, and have not ended
 	Settling                    int // settles that wait for their statement
@@ -54,8 +54,8 @@ type ConsumerStats struct {
 // Consume starts a consumer. A cancelled ctx does what Stop does; call Shutdown to wait for the last settles. The
 // contexts of the leases have the values of ctx. Consume makes no database call: Hooks.Availability reports outages.
 //
-// With SetMaxOpenConns, a consumer reserves five connections of the *sql.DB, all consumers on it six (SQLite: one, for
-// all queues). If too few are left for your program, the error names a sufficient limit.
+// With SetMaxOpenConns, a consumer reserves five connections, all consumers on the *sql.DB six (SQLite: one). If the
+// limit is too low, the error names a sufficient one.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

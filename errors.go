@@ -12,15 +12,16 @@ import (
 
 // Errors that callers branch on, with errors.Is.
 var (
-	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered to another
-	// consumer. Lease.Context is cancelled with it.
+	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered. Lease.Context
+	// is cancelled with it.
 	ErrLeaseLost = lease.ErrLost
 	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
 	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context is cancelled
 	// with it.
 	ErrStopped = lease.ErrStopped
-	// ErrClosed: the producer or consumer has stopped. Sends, settles and Receive return it.
+	// ErrClosed: the producer or consumer is closed. Sends after Close, settles after Shutdown has given up, and
+	// Receive after the consumer has stopped return it.
 	ErrClosed = batch.ErrClosed
 	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command
 	// chanq migrate.
@@ -70,7 +71,7 @@ type OpError struct {
 	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
 	ID    ID     // of the message, if the operation is on one message
 	// Unknown: the database might have applied the operation. Send again with the same Message.ID; settling again is
-	// safe, even after redelivery.
+	// safe.
 	Unknown bool
 	Err     error
 }

@@ -35,8 +35,8 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 //	Snooze(d, err)       released uncounted, due after d
 //	DeadLetter(err)      dead letter
 //	any other error      nack, due after ConsumerConfig.Backoff
-//	a panic              nack as for any other error, with the stack as its error
-//	runtime.Goexit       nack as for any other error, and the consumer stops: t.FailNow does that
+//	a panic              the same, with the stack as its error
+//	runtime.Goexit       the same, and the consumer stops: t.FailNow does that
 //
 // fn's context is cancelled when the lease is lost, or DrainFor after the consumer has stopped, but not when it stops:
 // see Delivery.Stopping. After ConsumerConfig.MaxExtend (1 h) the lease is not extended any more.
@@ -133,8 +133,7 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 //
 //   - Roll your transaction back before you return an error. Then you can call AckTx again.
 //   - One bad message costs a call for each lease of its batch. To avoid that, nack it in fn and go on with the others.
-//   - If three quarters of LeaseFor have passed before its own call, a lease that was given to AckTx is released
-//     uncounted.
+//   - Leases that were given to AckTx are released instead if three quarters of LeaseFor have passed.
 //   - fn's context is cancelled when one of the leases is lost. After ErrStopped a batch that fails is released.
 //   - With a ConsumerConfig.Middleware you get an error.
 func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {

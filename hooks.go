@@ -13,22 +13,21 @@ import (
 // from LogHooks, package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry);
 // combine them with JoinHooks. Events contain no bodies, and headers only after failures (Handled, Dead).
 //
-// A call costs about 1 µs, per statement or failure; Handled is called for every message. A hook runs on its own
-// goroutine, sometimes on several simultaneously. A panic or runtime.Goexit ends that call alone; but after a success
-// Handled runs on its worker, and runtime.Goexit stops the consumer.
+// A call costs about 1 µs, per statement or failure; Handled is called for every message. Hooks run on their own
+// goroutines, several simultaneously. A panic or runtime.Goexit ends that call alone; but after a success Handled runs
+// on its worker, and runtime.Goexit stops the consumer.
 //
-// Return soon, because the caller waits, and do not wait for your caller, or both wait until its context is cancelled.
+// Return soon, because the caller waits, and do not wait for your caller, or both wait until its context is cancelled:
 //
-//   - Sent is called by a worker of a producer, Queue.Send, InTx or SendTx. It must not call Send, SendBatch, Flush or
-//     Close of that producer.
+//   - Sent is called by a producer, Queue.Send, InTx or SendTx. It must not call Send, SendBatch, Flush or Close of
+//     that producer.
 //   - Claimed delays claims; Settled, Dead and LeaseLost delay settles; Handled delays its worker, or the caller of
-//     Nack. They must not call Wait, Flush or Shutdown of that consumer, and, except for Claimed and Handled, not
-//     settle.
+//     Nack. They must not call Wait, Flush or Shutdown of that consumer. Settled, Dead and LeaseLost must not settle.
 //   - Unsent, Availability and Isolated delay nothing. They must not call Shutdown or Close. Up to 4096 of their events
 //     wait; later ones are dropped.
-//   - Housekeeping delays the task that the event is about.
+//   - Housekeeping delays its task.
 //
-// Other producers, Queue, and calls that return immediately (Stop, Ack, Stats) are allowed.
+// Other calls that return immediately (Stop, Ack, Stats) are allowed.
 type Hooks struct {
 	// Sent: one statement stored messages, or SendTx was called.
 	Sent func(SentEvent)
@@ -98,9 +97,9 @@ type LeaseLostEvent struct {
 // outcome of the settle. The Delivery is a copy that you cannot settle, after a success without Headers.
 type HandledEvent struct {
 	Delivery
-	// Outcome is what happens to the message: OutcomeDeadLetter after the last attempt, OutcomeAck after AckTx and
-	// after the function of a Pipe, before the commit. If the outputs of a Pipe cannot be stored in time, the hook is
-	// called again, with that error and a Took of 0.
+	// Outcome is what happens to the message: OutcomeDeadLetter after the last attempt, OutcomeAck after AckTx and the
+	// function of a Pipe, before the commit. If the outputs of a Pipe cannot be stored in time, the hook is called
+	// again, with that error.
 	Outcome OutcomeKind
 	Next    time.Duration // until the next attempt; 0 if there is none or it may start immediately
 	Took    time.Duration // of the call; 0 for a Nack
@@ -139,8 +138,8 @@ type AvailabilityEvent struct {
 }
 
 // IsolatedEvent is a change of the number of isolated messages (of a producer) or settles. An isolated item has failed
-// alone while the database stored others. It is repeated alone, with pauses of up to 5 s, and delays no other, except
-// those of its key on an ordered queue. At the end the sum of Change is 0.
+// alone while the database stored others. It is repeated alone, every 5 s or sooner, and delays no other, except those
+// of its key on an ordered queue. The sum of Change ends at 0.
 type IsolatedEvent struct {
 	Queue  string
 	Part   string // "producer", "consumer" or "pipe"
@@ -156,9 +155,9 @@ type HousekeepingEvent struct {
 	// Task is one of these. While it is refused:
 	//
 	//   - "consumers": chanqadmin.Queue.Consumers does not list this consumer.
-	//   - "trim": messages stay longer than Spec.Retain and Spec.RetainDead, and on SQLite free pages in the file.
+	//   - "trim": messages stay longer than Spec.Retain and Spec.RetainDead.
 	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs.
-	//   - "history": chanqadmin.Queue.History lacks the counts of this program.
+	//   - "history": chanqadmin.Queue.History lacks this program's counts.
 	Task string
 	Err  error // the error of the database; nil when it accepts the task again
 	// Ended: the producer or consumer stopped while the task was refused.

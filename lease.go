@@ -47,9 +47,9 @@ type Delivery struct {
 }
 
 // Context returns a context with the values of Consume's context. It is cancelled with ErrLeaseLost when the lease is
-// known to be lost, at its Deadline at the latest. It is cancelled with ErrStopped when the consumer has stopped and
-// the time to drain is over. Stop does not cancel it (see Stopping), and neither does a settle that succeeds. The first
-// call costs a timer.
+// known to be lost, at its Deadline at the latest, and with ErrStopped when the consumer has stopped and the time to
+// drain is over. Stop does not cancel it (see Stopping), and neither does a settle that succeeds. The first call costs
+// a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -129,8 +129,8 @@ func (d *Delivery) Stopping() <-chan struct{} {
 }
 
 // Extend makes the lease last at least span (100 ms to 100 years) from now, by the database's clock, in one round trip.
-// You need it for jobs longer than ConsumerConfig.MaxExtend; until then the consumer extends its leases. While another
-// session has locked the row, Extend waits until ctx is cancelled.
+// You need it for jobs longer than ConsumerConfig.MaxExtend. While another session has locked the row, Extend waits
+// until ctx is cancelled.
 //
 // It returns ErrLeaseLost if the lease is lost. After an *OpError that is Unknown, Deadline is unchanged. A lease of a
 // plain queue that had expired can be settled after Extend, but its Context stays cancelled.

@@ -73,9 +73,9 @@ func Msg[T any](body T) Message[T] { return Message[T]{Body: body} }
 
 // Receipt is the result of a send of one message.
 type Receipt struct {
-	// ID of the message. If Duplicate, it is the ID of the message that is in the queue.
+	// ID of the message; if Duplicate, of the one that is in the queue.
 	ID ID
-	// Duplicate: a message with this DedupKey was in the queue, and this message was not stored.
+	// Duplicate: a message with this DedupKey was in the queue.
 	Duplicate bool
 }
 

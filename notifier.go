@@ -25,13 +25,12 @@ type Notifier interface {
 	// Listen is called by a consumer that found nothing, before its last poll and the pause that follows. A value of
 	// heard ends that pause. The consumer calls stop once: when it claims so often that it needs no Notifier, when its
 	// readers are busy, when heard was closed, and when it stops. stop must not block. slots are those that a consumer
-	// of an ordered queue owns, in ascending order, or nil on a plain queue. When they change, the consumer calls stop
-	// and Listen again.
+	// of an ordered queue owns, in ascending order, or nil on a plain queue. When they change, it calls stop and Listen
+	// again.
 	//
 	//   - The first value means that you receive notifications from now on: the consumer polls again, and then pauses
-	//     for PollEvery. You can send it before Listen returns. Give heard a capacity of 1: several values mean the
-	//     same as one.
-	//   - Close heard when you receive no more notifications. The consumer polls, and calls Listen again after 1 s.
+	//     for PollEvery. You can send it before Listen returns. Give heard a capacity of 1.
+	//   - Close heard when you receive no more. The consumer polls, and calls Listen again after 1 s.
 	//   - On a plain queue a message is for one consumer. If you sent it to this one alone, and stop finds it
 	//     unreceived in heard, pass it to another.
 	//   - On an ordered queue a notification is for each consumer that has one of its slots, and for no other; without

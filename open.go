@@ -81,8 +81,8 @@ const (
 	// DurabilityRequired refuses such a database with ErrNotDurable.
 	DurabilityRequired Durability = iota
 	// DurabilityAsIs accepts it. Commits are then faster, and a crash of the server (SQLite: of the machine) undoes the
-	// last ones. Messages whose Send returned nil are lost, acked messages are redelivered, and two consumers can hold
-	// one message.
+	// last ones: messages whose Send returned nil are lost, acked messages are redelivered, two consumers can hold one
+	// message.
 	DurabilityAsIs
 )
 
@@ -210,8 +210,8 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 // round trips and takes no lock.
 //
 // Your role needs permission to create tables in the schema, which must exist on SQL Server; for an existing queue
-// permission to update its row is enough. Migrate refuses what Open refuses. For another Spec.Kind or Spec.Slots the
-// error is ErrSpec.
+// permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
+// (ErrSpec).
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "")
 }

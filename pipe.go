@@ -23,11 +23,9 @@ import (
 //   - Both queues must be on the same *sql.DB, and can be the same queue.
 //   - fn must not settle its lease. It can return no output. An output inherits nothing: copy the Type, Headers and Key
 //     that you need.
-//   - An output that can never be stored dead-letters its input (CauseOutput).
-//   - If outputs are not stored within Config.StatementTimeout, for example because an open transaction has stored one
-//     of their keys, the input is nacked. Other inputs do not wait for it.
-//   - With SetMaxOpenConns, all pipes on the *sql.DB reserve two connections (SQLite: none). If that leaves none for
-//     your program, you get an error with a sufficient limit.
+//   - An output that can never be stored dead-letters its input (CauseOutput). If outputs are not stored within
+//     Config.StatementTimeout, for example because an open transaction has one of their keys, the input is nacked.
+//   - With SetMaxOpenConns, all pipes on the *sql.DB reserve two connections (SQLite: none).
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:

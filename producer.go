@@ -46,12 +46,11 @@ type Producer[T any] struct {
 	left      error         // the error of Close; valid when closed is closed
 }
 
-// Producer starts a producer. It makes no database call. A ctx that is cancelled later does not stop the producer,
-// because handlers can send while their consumer stops: call Close after them.
+// Producer starts a producer. It makes no database call. A ctx that is cancelled later does not stop it, because
+// handlers can send while their consumer stops: call Close after them.
 //
-// With SetMaxOpenConns, a producer reserves one connection of the *sql.DB, or two if InFlight is above 1, all producers
-// on it two (SQLite: one, for all queues), and uses more while some are free. If too few are left for your program, the
-// error names a sufficient limit.
+// With SetMaxOpenConns, a producer reserves one connection, or two if InFlight is above 1, all producers on the *sql.DB
+// two (SQLite: one), and uses more while some are free. If the limit is too low, the error names a sufficient one.
 func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
 	if ctx.Err() != nil {

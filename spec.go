@@ -20,8 +20,8 @@ type Spec struct {
 	// sends. It cannot be changed. Default: KindPlain.
 	Kind Kind
 	// Slots is the number of slots of an ordered queue. Each key belongs to one slot, by its hash, and each slot to one
-	// consumer at a time. So no more consumers than slots have work. When a consumer dies, its slots wait until its
-	// lease has expired. You cannot change Slots: drain into a new queue. Default: 64. Range: 1 to 1024.
+	// consumer at a time, so more consumers than slots have no work. When a consumer dies, its slots wait until its
+	// lease has expired. You cannot change Slots. Default: 64. Range: 1 to 1024.
 	Slots int
 	// MaxKeys is the most keys of an ordered queue that the handlers of all processes process simultaneously. Each slot
 	// has a part of it. Default: UnlimitedKeys. Range: Slots to 1,000,000, or UnlimitedKeys.
@@ -238,8 +238,8 @@ func specOf(slots int, p sqlbatch.Policy) Spec {
 	return s
 }
 
-// ShardMark is the identity of a shard that its tables store: shard Index, from 0 to Count - 1, of the Count shards
-// with the same Set. Count is at most 256.
+// ShardMark is the identity of a shard that its tables store: shard Index, from 0 to Count - 1, of the Count shards (at
+// most 256) with the same Set.
 type ShardMark struct {
 	Index int `json:"index"`
 	Count int `json:"count"` // 0: the queue has no shards

@@ -55,11 +55,11 @@ func checkTx(op string, tx Tx) error {
 //   - After a rollback you can settle the leases until they expire. In a handler, fn can return DeadLetter, RetryAfter
 //     or Snooze.
 //   - Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction
-//     might be committed: the connection broke, ctx was cancelled, or fn has ended tx itself. Consumers are woken, and
-//     messages count as attempted. Repeat such a transaction with a Message.ID and a unique key of your rows.
-//   - With the context of fn, calls outside of the transaction return an error immediately: Send, SendBatch, Cancel,
-//     Extend, Flush, Wait, the function Ack, and another InTx. To make one deliberately, use the context of InTx's
-//     caller; on SQLite it would wait for the transaction.
+//     might be committed: the connection broke, ctx was cancelled, or fn has ended tx itself. Repeat it with a
+//     Message.ID and a unique key of your rows.
+//   - With the context of fn, these calls return an error immediately: Send, SendBatch, Cancel, Extend, Flush, Wait,
+//     the function Ack, and another InTx. To make one deliberately, use the context of InTx's caller; on SQLite it
+//     would wait for the transaction.
 func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	switch {
 	case db == nil || fn == nil:
@@ -242,9 +242,9 @@ func (t *inTx) ended(committed, maybe bool) {
 // order. After the commit of InTx, idle consumers poll immediately; after your own commit call Wake. An invalid message
 // leaves the transaction unchanged; after any other error roll back.
 //
-// It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey, or an ID that you set, is
-// already in the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over,
-// sends of the same DedupKey or ID wait for it. SendTx is safe for concurrent use, with a transaction per goroutine.
+// It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey or an ID of yours is already in
+// the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over, sends of the
+// same DedupKey or ID wait for it. It is safe for concurrent use, with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx("send", tx); err != nil {
 		return nil, err
