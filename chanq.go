@@ -94,8 +94,7 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 // Name returns the queue's name.
 func (q *Queue[T]) Name() string { return q.core.names.Queue }
 
-// Spec returns the stored Spec of the queue as this process last read it: in Open, or with the last heartbeat of one of
-// its consumers.
+// Spec returns the stored Spec of the queue as this process last read it: in Open, or with a consumer's heartbeat.
 func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.Policy()) }
 
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
@@ -110,8 +109,8 @@ func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 // see Message.ID.
 //
 // It borrows one connection, and costs one round trip per 500 messages or 4 MiB of bodies. It costs one more if a
-// DedupKey or an ID of yours is already in the queue, and two for a transaction if there are several statements, keys
-// or such IDs.
+// DedupKey or your own ID is already in the queue, and two for a transaction if there are several statements, keys or
+// such IDs.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)

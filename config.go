@@ -19,9 +19,9 @@ type Config struct {
 	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue
 	// that Migrate makes.
 	Spec
-	// Dialect of the database. Set it for a driver that wraps go-mssqldb, pgx, lib/pq or modernc.org/sqlite, for
-	// example for tracing: it saves up to four round trips that ask for the version. Set it too if a database of one
-	// dialect reports another version. Default: that of the driver or the version.
+	// Dialect of the database. Set it for a driver around go-mssqldb, pgx, lib/pq or modernc.org/sqlite, for example
+	// for tracing, to save up to four round trips. Set it too if a database of one dialect reports another version.
+	// Default: detected.
 	Dialect Dialect
 	// Shard identifies one shard of a queue over several databases. Set it to migrate or operate one shard; package
 	// chanqshards sets it for the rest. Migrate stores it, and generates the Set of shard 0, which the others need. A
@@ -40,39 +40,39 @@ type Config struct {
 	// docs/operate/schema.md. Default: DurabilityRequired.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. Without one, or with NoNotifier, they find messages at their
-	// next poll. Default: that of embedded.Open; otherwise none. (It is the driver of the *sql.DB, if that is a
+	// next poll. Default: the one of embedded.Open; otherwise none. (It is the driver of the *sql.DB, if that is a
 	// Notifier.)
 	Notifier Notifier
 	// Hooks are functions that chanq calls on events, for example LogHooks. Default: none.
 	Hooks Hooks
 	// MaxCrashes is how many leases of a message can expire in a row before it is dead-lettered. A lease expires if its
 	// process dies, pauses, or cannot reach the database for longer than ConsumerConfig.LeaseFor, or if its handler
-	// hangs until ConsumerConfig.MaxExtend. A handler that returns clears the count. Default: 8. Range: 1 to 10,000.
+	// hangs until ConsumerConfig.MaxExtend. When a handler returns, the count is cleared. Default: 8. Range: 1 to
+	// 10,000.
 	//
-	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h, so that
-	// its neighbours are not dead-lettered with it. On an ordered queue its key waits too.
+	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h, so its
+	// neighbours are not dead-lettered with it. On an ordered queue its key waits too.
 	MaxCrashes int
 	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL. If there are many, it
 	// vacuums the table. Hooks.Housekeeping reports a missing permission. 100 years leaves vacuuming to autovacuum.
 	// Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
 	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If it cannot
-	// write the table chanq__samples, Hooks.Housekeeping reports that. Default: HistoryKept.
+	// write the table chanq__samples, Hooks.Housekeeping tells you. Default: HistoryKept.
 	History History
 	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced. So
-	// they follow a switch to another server by DNS; SetConnMaxLifetime does not replace connections that are always in
-	// use. One that was idle for 1 min is replaced too. No statement is interrupted. SQLite keeps its connections.
-	// Default: 30 min. Range: 100 ms to 100 years.
+	// they follow a switch to another server by DNS; SetConnMaxLifetime does not replace connections in constant use.
+	// After 1 min of idleness it is replaced too. No statement is interrupted. SQLite keeps its connections. Default:
+	// 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
-	// StatementTimeout is the deadline of every statement of this queue. Producers, consumers and Queue.Send repeat a
-	// statement that takes longer; Open, Cancel, Empty and package chanqadmin return an error. Default: 30 s. Range: 1
-	// ms to 1 h.
+	// StatementTimeout is the deadline of every statement of this queue. Then producers, consumers and Queue.Send
+	// repeat it; Open, Cancel, Empty and package chanqadmin return an error. Default: 30 s. Range: 1 ms to 1 h.
 	//
 	//   - Migrate, chanqadmin.Configure and Drop, and calls with a Tx have the deadline of their context alone. For
 	//     chanqadmin.Open the default is 1 h.
 	//   - A message that takes longer to store gets more time with each try, up to 2 min.
-	//   - Settles, extensions and claims are repeated sooner, by LeaseFor. A claim is repeated for half as many
-	//     messages, down to one. If its contents cannot be read twice, the attempt fails.
+	//   - Settles and extensions are repeated sooner, after a part of LeaseFor. So are claims, each for half as many
+	//     messages. If contents cannot be read twice, the attempt fails.
 	StatementTimeout time.Duration
 }
 
@@ -145,8 +145,8 @@ func (c *Config) names(queue string, slots int) sqlbatch.Names {
 
 // ProducerConfig tunes a Producer. The zero value suits most programs.
 type ProducerConfig struct {
-	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. Default: 500 and 4 MiB.
-	// Range: 1 to 512, and 1 byte to 32 MiB.
+	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A larger body has its own.
+	// Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
 	BatchRows, BatchBytes int
 	// Linger is the longest time that a message waits for others to share its statement, if no statement is running. A
 	// single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
@@ -155,12 +155,12 @@ type ProducerConfig struct {
 	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. More gives up that order
 	// for throughput, and is an error on an ordered queue. Default: 1. Range: 1 to 64.
 	InFlight int
-	// BufferBytes bounds the messages that are not stored yet, and those that wait for Unsent or Close. At the bound
-	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
+	// BufferBytes bounds the messages in memory: not stored yet, or waiting for Unsent or Close. At the bound sends
+	// block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	BufferBytes int
 }
 
-// Defaults of ProducerConfig and ConsumerConfig, for programs that derive limits of their own from them.
+// Defaults of ProducerConfig and ConsumerConfig, for your own limits.
 const (
 	DefaultBatchRows     = 500
 	DefaultLinger        = 5 * time.Millisecond
@@ -202,20 +202,19 @@ type ConsumerConfig struct {
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it. A handler that hangs
 	// then loses its message. If readers take no lease for MaxExtend, a consumer of a plain queue releases its buffer
-	// and claims nothing for LeaseFor. The time can start up to a third of LeaseFor earlier. Default: 1 h. Range: 100
-	// ms to 100 years.
+	// and claims nothing for LeaseFor. The time can start up to a third of LeaseFor earlier. Default: 1 h. Range:
+	// 100 ms to 100 years.
 	MaxExtend time.Duration
 	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. So a message of another
-	// process waits for that time at most. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks
-	// and releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1
-	// h.
+	// process waits no longer. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks and
+	// releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1 h.
 	//
 	// A busy consumer claims from its cursor. It scans from the head for late commits, released messages and expired
-	// leases, every second, or PollEvery if that is less. Slow scans are rarer.
+	// leases, every second, or PollEvery if less. Slow scans are rarer.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
-	// within 6 s after that. Give your process longer than both: see docs/guides/deploying.md. If you read the channel,
-	// the context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
+	// at most 6 s later. Give your process longer than both: see docs/guides/deploying.md. If you read the channel, the
+	// context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
 	DrainFor time.Duration
 	// Backoff returns the delay of a nack. It gets the handler's error, or the cause of Delivery.Nack (nil for none),
 	// and must not settle d. If contents cannot be read, d has no DedupKey and no Headers. After a panic, a negative
@@ -228,12 +227,12 @@ type ConsumerConfig struct {
 	// Stop, with a nil Err, when each settle is stored, no handler runs, and no message is due and unleased. Default:
 	// false.
 	//
-	//   - Messages that are scheduled, wait for a retry or for an earlier one of their key, or are leased by other
-	//     consumers do not keep it running. A paused queue counts as drained.
-	//   - A row that a transaction has locked counts as due. A lease that AckTx has acked counts as settled.
+	//   - Messages do not keep it running if they are scheduled, leased by other consumers, or wait for a retry or for
+	//     an earlier one of their key. A paused queue counts as drained.
+	//   - A locked row counts as due, until its transaction is over. A lease acked by AckTx counts as settled.
 	//   - An outage does not stop it. A message that you send while it stops can be left for the next consumer.
-	//   - Each check costs one round trip after a claim that found nothing (ordered: two). While it holds leases it
-	//     claims once per PollEvery, and it does not use Config.Notifier.
+	//   - Each check costs one round trip after an empty claim (ordered: two). While it holds leases it claims once per
+	//     PollEvery, and it does not use Config.Notifier.
 	StopWhenIdle bool
 }
 

@@ -38,14 +38,14 @@ type ConsumerStats struct {
 
 	// Settles in the database. AckTx counts after InTx, otherwise never.
 	Acked, Nacked, Released, Dead int64
-	Lost                          int64 // settles that came after the lease had ended
+	Lost                          int64 // settles of lost leases
 
 	// Now.
 	Buffered int // leases that wait for a reader
 	// For an ordered queue: messages in memory that wait, slots that the consumer owns, keys that are blocked by their
 	// first message (at most 10,000).
 	Waiting, Slots, BlockedKeys int
-	Held                        int // leases that are buffered or delivered, and have not ended
+	Held                        int // leases buffered or delivered, and neither settled nor lost
 	Settling                    int // settles that wait for their statement
 	// Isolated settles, which Settling includes: see IsolatedEvent.
 	Isolated int
@@ -152,17 +152,16 @@ func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T]
 	return nil
 }
 
-// Stop stops claiming and releases the leases that no reader has taken. It returns immediately, and you can call it
-// repeatedly. Delivered leases can be settled afterwards.
+// Stop stops claiming and releases all leases in the buffer. It returns immediately, and you can call it repeatedly.
+// Delivered leases can be settled afterwards.
 func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 
 // Shutdown stops the consumer, and waits until every delivered lease is settled or lost, every handler has returned and
 // every settle is stored. After Handle, HandleBatches or Pipe has returned, you need not call it.
 //
-// If ctx is cancelled first, the time to drain is over: the contexts of leases are cancelled with ErrStopped, 1 s later
-// held leases are released, and 5 s after that Shutdown gives up what is not stored and returns. The error is Err if a
-// permanent error stopped the consumer. Otherwise it wraps the cause of ctx and counts what is left. You can call it
-// again to wait for handlers that had not returned; close the *sql.DB after them.
+// If ctx is cancelled first, the time to drain is over: see Stopping above. Shutdown then returns within 6 s. The error
+// is Err after a permanent error. Otherwise it wraps the cause of ctx and counts what is left. You can call it again to
+// wait for the last handlers; close the *sql.DB after them.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	_, err := c.core.end(ctx, "shutdown")
 	return cmp.Or(c.Err(), err)
@@ -172,8 +171,8 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 // one. Delivered leases can be settled afterwards.
 func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 
-// Err returns the permanent error that stopped the consumer, such as a missing table or permission, or nil. Outages do
-// not stop a consumer.
+// Err returns the permanent error, such as a missing table or permission, by which the consumer stopped, or nil.
+// Outages do not stop a consumer.
 func (c *Consumer[T]) Err() error { return c.core.engine.Failure() }
 
 // Flush waits until every settle that was handed over before is in the database or refused, or ctx is cancelled, and

@@ -10,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Errors that callers branch on, with errors.Is.
+// Errors to compare with errors.Is.
 var (
 	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered. Lease.Context
 	// is cancelled with it.
@@ -41,7 +41,7 @@ var (
 	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.
 	ErrTooLarge = errors.New("chanq: too large")
-	// ErrNotEmpty: chanqadmin.Drop was called for a queue that has messages.
+	// ErrNotEmpty: chanqadmin.Drop was called for a queue with messages.
 	ErrNotEmpty = errors.New("chanq: queue is not empty")
 	// ErrNotFound: no message has the ID that chanqadmin.Queue.Get was given.
 	ErrNotFound = errors.New("chanq: no such message")
@@ -68,7 +68,7 @@ var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received 
 // OpError is a failed operation on a queue: its statement failed, or an argument is invalid.
 type OpError struct {
 	Op    string // "open", "send", "ack", "claim" …
-	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
+	Queue string // Config.Label; "" for the transaction of InTx
 	ID    ID     // of the message, if the operation is on one message
 	// Unknown: the database might have applied the operation. Send again with the same Message.ID; settling again is
 	// safe.
@@ -115,7 +115,7 @@ func (e *BatchError) Error() string {
 	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))
 }
 
-// Unwrap returns the errors of the messages that failed.
+// Unwrap returns the errors of the failed messages.
 func (e *BatchError) Unwrap() []error {
 	var errs []error
 	for _, err := range e.Errs {
@@ -134,14 +134,14 @@ func firstOf(errs []error) string {
 	return strings.TrimPrefix(errorText(errs[0]), "chanq: ")
 }
 
-// Unsent is a message that a Producer received through its channel and could not store.
+// Unsent is a message of Producer.C that could not be stored.
 type Unsent[T any] struct {
-	Message Message[T] // with its ID: if it is sent again, it is not stored twice while it is in the queue
+	Message Message[T] // with its ID, to send it again: see Message.ID
 	Err     error
 }
 
-// UnsentError is returned by Producer.Close. It contains the messages that came through the channel and are not known
-// to be stored, except those that Producer.Unsent returned.
+// UnsentError is returned by Producer.Close. It contains the messages of C that are not known to be stored, except
+// those that Producer.Unsent returned.
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {

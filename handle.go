@@ -22,9 +22,9 @@ import (
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
 // Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and timeouts. next
-// calls the next Middleware, or the handler, with the context that you pass, and returns its result. You can call it
-// again, or not at all. The result of the outermost Middleware settles the lease, as Consumer.Handle describes. In Pipe
-// the last call of next makes the outputs.
+// calls the next Middleware, or the handler, with your context, and returns its result. You can call it again, or not
+// at all. The result of the outermost Middleware settles the lease, as Consumer.Handle describes. In Pipe the last call
+// of next makes the outputs.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
 // Handle calls fn for each message, in up to workers goroutines, until the consumer stops. The result settles the
@@ -41,8 +41,8 @@ type Middleware func(ctx context.Context, d *Delivery, next func(context.Context
 // fn's context is cancelled when the lease is lost, or DrainFor after the consumer has stopped, but not when it stops:
 // see Delivery.Stopping. After ConsumerConfig.MaxExtend (1 h) the lease is not extended any more.
 //
-// Handle returns when every call has returned and every settle is stored, at most 6 s after DrainFor: Err, or an error
-// that counts what was left. Set workers to the number of cores if fn computes, and higher if it waits.
+// Handle returns when every call has returned and every settle is stored, at most 6 s after DrainFor. Its error is Err,
+// or counts what was left. Set workers to the number of cores if fn computes, and higher if it waits.
 //
 //   - Errors of fn are stored with the message, and logged if you set Config.Hooks (see LogHooks).
 //   - If fn used AckTx, return an error only after a rollback.
@@ -55,10 +55,10 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	return err
 }
 
-// Handle is Consumer.Handle for leases from your own channel, for example one that merges several consumers. It returns
-// when the channel is closed and every call has returned. It stops no consumer: call Consumer.Shutdown, which waits for
-// these calls. Give the channel no buffer, because MaxExtend counts from when you took the lease. If runtime.Goexit
-// ends a goroutine, the others continue, and you get an error.
+// Handle is Consumer.Handle for leases from your own channel, for example one fed by several consumers. It returns when
+// the channel is closed and every call has returned. It stops no consumer: call Consumer.Shutdown, which waits for
+// these calls. Give the channel no buffer, because MaxExtend counts from when you took the lease. If fn calls
+// runtime.Goexit, the other goroutines continue, and you get an error.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
@@ -125,16 +125,16 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 }
 
 // HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines: see Receive for wait. Use
-// it to write many rows in one transaction, for example with a maxBatch of 500 and a wait of 50 ms. nil acks the leases
-// that fn has not settled, and Snooze releases them. It stops and returns as Handle does.
+// it to write many rows in one transaction, for example with a maxBatch of 500 and a wait of 50 ms. After nil, leases
+// not settled by fn are acked, and after Snooze released. It stops and returns as Handle does.
 //
-// After any other error fn is called again for each lease alone, and that result settles the lease as in Handle. So an
+// After any other error fn is called again for each lease alone, and the result settles the lease as in Handle. So an
 // attempt fails only for messages that fail alone.
 //
 //   - Roll your transaction back before you return an error. Then you can call AckTx again.
-//   - One bad message costs a call for each lease of its batch. To avoid that, nack it in fn and go on with the others.
-//   - Leases that were given to AckTx are released instead if three quarters of LeaseFor have passed.
-//   - fn's context is cancelled when one of the leases is lost. After ErrStopped a batch that fails is released.
+//   - One bad message costs a call for each lease of its batch. To avoid this, nack it in fn and go on with the others.
+//   - Leases given to AckTx are released instead if three quarters of LeaseFor have passed.
+//   - fn's context is cancelled when one of the leases is lost. After ErrStopped a failed batch is released.
 //   - With a ConsumerConfig.Middleware you get an error.
 func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
 	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait), c.core.oneByOne()); err != nil {
@@ -361,7 +361,7 @@ const (
 	OutcomeSnooze     OutcomeKind = "snooze"      // released uncounted, due after Delay
 	OutcomeDeadLetter OutcomeKind = "dead-letter"
 	OutcomeRelease    OutcomeKind = "release" // released uncounted, after an error when the time to drain was over
-	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease had ended
+	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease was lost
 )
 
 // HandlerOutcome is what Consumer.Handle does with a message when its handler returns. After the last attempt
@@ -428,7 +428,7 @@ func inside(err error) (in []error) {
 }
 
 // RetryAfter wraps the error of a handler, or the cause of a Nack, even inside another wrapper. The message is nacked
-// and due again after d instead of ConsumerConfig.Backoff. The attempt counts. A nil err keeps the message's last
+// and due again after d, instead of ConsumerConfig.Backoff. The attempt counts. A nil err keeps the message's last
 // error. d is limited to 0 to 100 years.
 func RetryAfter(d time.Duration, err error) error { return &retryAfter{wrapper{err}, d} }
 
@@ -445,8 +445,8 @@ func (w *wrapper) Unwrap() error { return w.err }
 func (w *wrapper) wraps()        {}
 
 // Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d,
-// limited as in RetryAfter. Use it for faults that the message did not cause: a service that answers 429 must not
-// dead-letter a healthy message. It also clears the count of expired leases.
+// limited as in RetryAfter. Use it for faults of others: a service that answers 429 must not dead-letter a healthy
+// message. It also clears the count of expired leases. Without a TTL, a message can be snoozed without end.
 //
 // It wakes no consumer: an idle one finds the message at its next poll, up to ConsumerConfig.PollEvery (1 s) after it
 // is due.
@@ -486,7 +486,7 @@ func errorText(err error) (text string) {
 var defaultBackoff = ExponentialBackoff(time.Second, time.Hour)
 
 // ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the first failed attempt, to
-// high. It is random between half of that and all of it, so that messages that failed together do not return together.
+// high. It is random, at least half of that, so messages do not return together.
 func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(d *Delivery, _ error) time.Duration {

@@ -38,12 +38,12 @@ type Hooks struct {
 	// LeaseLost: a lease was lost before its message was settled.
 	LeaseLost func(LeaseLostEvent)
 	// Handled: a handler of Handle, HandleBatches or Pipe was called, or a lease was nacked with a cause. Once per
-	// call, and per message that the call of a batch has settled.
+	// call; for a batch, per message settled by it.
 	Handled func(HandledEvent)
 	// Dead: a message was dead-lettered.
 	Dead func(DeadEvent)
-	// Unsent: a message that came through Producer.C cannot be stored. Producer.Unsent returns it. After Close has
-	// started the hook is not called.
+	// Unsent: a message of Producer.C cannot be stored. Producer.Unsent returns it. After Close has started the hook is
+	// not called.
 	Unsent func(UnsentEvent)
 	// Availability: the database stopped answering a producer or consumer, answers it again, or that stopped during the
 	// outage. Once per change.
@@ -58,7 +58,7 @@ type Hooks struct {
 
 // SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and pauses; it is 0
 // for InTx, whose messages are one batch per queue after the commit. Attempted counts messages of SendTx in another
-// transaction, and the other counts are then 0: chanq does not learn whether that commits.
+// transaction, and the other counts are then 0: chanq does not learn of its commit.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
@@ -66,8 +66,8 @@ type SentEvent struct {
 	Took                        time.Duration
 }
 
-// ClaimedEvent is one claim that found messages. Bytes are those of bodies. On an ordered queue it is a batch of
-// messages that became deliverable, and Took the time of the statements since the last one.
+// ClaimedEvent is one successful claim. Bytes are those of bodies. On an ordered queue it is a batch of messages that
+// became deliverable, and Took the time of the statements since the last one.
 type ClaimedEvent struct {
 	Queue           string
 	Messages, Bytes int
@@ -85,7 +85,7 @@ type SettledEvent struct {
 }
 
 // LeaseLostEvent is a lease that was lost before it was settled. If Confirmed is set, the database reported the loss.
-// Otherwise the lease expired in an outage, or after ConsumerConfig.MaxExtend.
+// Otherwise it expired in an outage, or after ConsumerConfig.MaxExtend.
 type LeaseLostEvent struct {
 	Queue     string
 	ID        ID
@@ -94,16 +94,16 @@ type LeaseLostEvent struct {
 }
 
 // HandledEvent is the result of one call of a handler, or of a Nack with a cause. Settled and LeaseLost report the
-// outcome of the settle. The Delivery is a copy that you cannot settle, after a success without Headers.
+// outcome of the settle. The Delivery is a copy for reading, after a success without Headers.
 type HandledEvent struct {
 	Delivery
 	// Outcome is what happens to the message: OutcomeDeadLetter after the last attempt, OutcomeAck after AckTx and the
 	// function of a Pipe, before the commit. If the outputs of a Pipe cannot be stored in time, the hook is called
-	// again, with that error.
+	// again, with the error.
 	Outcome OutcomeKind
-	Next    time.Duration // until the next attempt; 0 if there is none or it may start immediately
+	Next    time.Duration // until the next attempt; 0 if there is none or it can start immediately
 	Took    time.Duration // of the call; 0 for a Nack
-	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack; nil for success
+	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack
 }
 
 // DeadEvent is a dead-lettered message. Reason is its last error, without the text of a decoder, which can contain
@@ -111,7 +111,7 @@ type HandledEvent struct {
 type DeadEvent struct {
 	Queue string
 	ID    ID
-	// Empty if they cannot be read. Do not modify the map.
+	// Empty if unreadable. Do not modify the map.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Attempt             int // as chanqadmin.Entry.Attempts; 0 if it was never delivered
@@ -139,7 +139,7 @@ type AvailabilityEvent struct {
 
 // IsolatedEvent is a change of the number of isolated messages (of a producer) or settles. An isolated item has failed
 // alone while the database stored others. It is repeated alone, every 5 s or sooner, and delays no other, except those
-// of its key on an ordered queue. The sum of Change ends at 0.
+// of its key on an ordered queue. When all is stopped, the sum of Change is 0.
 type IsolatedEvent struct {
 	Queue  string
 	Part   string // "producer", "consumer" or "pipe"

@@ -12,33 +12,32 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
-// A test can make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its
-// Context is never cancelled, and its Deadline is the zero time.
+// Lease is a message with its body, held by this process for a limited time. All methods are those of its Delivery. A
+// test can make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its Context
+// is never cancelled, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
 }
 
-// Delivery is a Lease without the body, for code that handles leases of any queue, such as a Middleware. Settle it
-// once, by Settle, Ack, Nack, Release or AckTx; the consumer extends it until then. Its methods are safe for concurrent
-// use; its fields belong to the reader.
+// Delivery is a Lease without the body, for code about leases of any queue, such as a Middleware. Settle it once, by
+// Settle, Ack, Nack, Release or AckTx; the consumer extends it until then. Its methods are safe for concurrent use; its
+// fields belong to the reader. A copy is the same delivery.
 type Delivery struct {
 	ID ID
 	// Queue is the queue of the message: Config.Label, or its name.
 	Queue string
-	// As in the Message that was sent.
+	// As in the Message.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Priority            Priority
-	// Attempt counts the claims of this message that were or might have been deliveries, including this one. A claim
-	// that was released does not count. One whose lease expired counts until the next Nack, so Attempt can exceed
-	// Spec.MaxAttempts.
+	// Attempt counts the claims of this message that were or might have been deliveries, including this one. Released
+	// claims do not count. An expired one counts until the next Nack, so Attempt can exceed Spec.MaxAttempts.
 	Attempt int
 	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence,
 	// even if the message is sent again or the database is restored. Pass it on with each write to another system. For
-	// a row: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If that changes no row, a later holder has written.
-	// See docs/guides/long-jobs.md.
+	// a row: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If no row changes, a later holder has written. See
+	// docs/guides/long-jobs.md.
 	Fence int64
 	// Times of the database's clock, in milliseconds. ExpiresAt is when the TTL is over, or zero.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
@@ -48,8 +47,8 @@ type Delivery struct {
 
 // Context returns a context with the values of Consume's context. It is cancelled with ErrLeaseLost when the lease is
 // known to be lost, at its Deadline at the latest, and with ErrStopped when the consumer has stopped and the time to
-// drain is over. Stop does not cancel it (see Stopping), and neither does a settle that succeeds. The first call costs
-// a timer.
+// drain is over. Stop does not cancel it (see Stopping), and neither does a successful settle. The first call costs a
+// timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -132,8 +131,8 @@ func (d *Delivery) Stopping() <-chan struct{} {
 // You need it for jobs longer than ConsumerConfig.MaxExtend. While another session has locked the row, Extend waits
 // until ctx is cancelled.
 //
-// It returns ErrLeaseLost if the lease is lost. After an *OpError that is Unknown, Deadline is unchanged. A lease of a
-// plain queue that had expired can be settled after Extend, but its Context stays cancelled.
+// It returns ErrLeaseLost if the lease is lost. After an Unknown *OpError, Deadline is unchanged. On a plain queue you
+// can extend and settle an expired lease, but its Context stays cancelled.
 func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	if span < minLease || span > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)
@@ -158,9 +157,9 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 // Ack acks many leases, even of several queues, and waits for the outcomes. It costs the same as Delivery.Ack and Wait
 // for each.
 //
-// A nil error means that all acks are in the database. Otherwise a *BatchError has an entry for each lease, in order:
-// nil, or an *OpError, for example of ErrLeaseLost. If ctx is cancelled first, acks that were handed over are Unknown,
-// and the consumer continues with them; the other leases stay held. With the context of InTx use AckTx.
+// After a nil error all acks are in the database. Otherwise a *BatchError has an entry for each lease, in order: nil,
+// or an *OpError, for example of ErrLeaseLost. If ctx is cancelled first, the acks handed over are Unknown, and the
+// consumer continues with them; the other leases stay held. With the context of InTx use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all, err := leasesOf(leases)
 	if err != nil {

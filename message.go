@@ -75,7 +75,7 @@ func Msg[T any](body T) Message[T] { return Message[T]{Body: body} }
 type Receipt struct {
 	// ID of the message; if Duplicate, of the one that is in the queue.
 	ID ID
-	// Duplicate: a message with this DedupKey was in the queue.
+	// Duplicate: a message with this DedupKey was in the queue, and this one was not stored.
 	Duplicate bool
 }
 
@@ -179,10 +179,10 @@ func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 // ID identifies a message. The sender generates it: a UUIDv7. IDs of one process are in the order of their generation.
 type ID [16]byte
 
-// NewID generates an ID that is greater than every ID that this process generated before.
+// NewID generates an ID, greater than every earlier one of this process.
 func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
-// ParseID parses the form that String returns.
+// ParseID parses the form of String.
 func ParseID(s string) (ID, error) {
 	u, err := uuid.Parse(s)
 	if err != nil {
@@ -207,7 +207,7 @@ func (id ID) Time() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// MarshalText returns the form of String, so that IDs are readable in JSON.
+// MarshalText returns the form of String, readable in JSON.
 func (id ID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
 // UnmarshalText parses the form of String.
@@ -223,8 +223,8 @@ func (id *ID) UnmarshalText(text []byte) error {
 // of SQL Server. For a column of 16 bytes pass id[:].
 func (id ID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. For NULL use a sql.Null[ID]. SQL Server
-// returns the bytes in another order: select CONVERT(char(36), id).
+// Scan implements sql.Scanner for 16 bytes, and for text as in ParseID. For NULL use a sql.Null[ID]. SQL Server returns
+// the bytes in another order: select CONVERT(char(36), id).
 func (id *ID) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
@@ -243,7 +243,7 @@ func (id *ID) Scan(src any) error {
 
 // ShardOf returns the index of the shard, from 0 to shards - 1, that a message belongs to by its Key, or else its
 // DedupKey, or else its ID. It is -1 if the message has none of them and can go to any. Programs in other languages
-// compute CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
+// must compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
 func ShardOf[T any](m Message[T], shards int) int { return shardOf(m.Key, m.DedupKey, m.ID, shards) }
 
 // The hash is not FNV as for slots: the keys of a shard would use only some of its slots.

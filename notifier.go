@@ -22,30 +22,29 @@ type Notifier interface {
 	// poll. Open calls SessionMaxAge(time.Duration) with the age at which to replace connections.
 	Notify(Notification)
 
-	// Listen is called by a consumer that found nothing, before its last poll and the pause that follows. A value of
-	// heard ends that pause. The consumer calls stop once: when it claims so often that it needs no Notifier, when its
-	// readers are busy, when heard was closed, and when it stops. stop must not block. slots are those that a consumer
-	// of an ordered queue owns, in ascending order, or nil on a plain queue. When they change, it calls stop and Listen
-	// again.
+	// Listen is called by an idle consumer, before its last poll and the pause that follows. A value of heard ends that
+	// pause. The consumer calls stop once: when it claims so often that it needs no Notifier, when its readers are
+	// busy, when heard was closed, and when it stops. stop must not block. slots are the consumer's own on an ordered
+	// queue, in ascending order, and nil on a plain one. When they change, it calls stop and Listen again.
 	//
 	//   - The first value means that you receive notifications from now on: the consumer polls again, and then pauses
 	//     for PollEvery. You can send it before Listen returns. Give heard a capacity of 1.
 	//   - Close heard when you receive no more. The consumer polls, and calls Listen again after 1 s.
 	//   - On a plain queue a message is for one consumer. If you sent it to this one alone, and stop finds it
 	//     unreceived in heard, pass it to another.
-	//   - On an ordered queue a notification is for each consumer that has one of its slots, and for no other; without
-	//     slots, for each consumer.
+	//   - On an ordered queue a notification is for all owners of its slots, and for no other consumer; without slots,
+	//     for each.
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// Notification describes the messages that a commit left to claim.
+// Notification describes what a commit left to claim.
 type Notification struct {
 	// Queue is the schema and the name of the queue.
 	Queue string
 	// Messages is an upper bound of the number of messages; 0 if they were not counted. On a plain queue no more
 	// consumers need to wake.
 	Messages int
-	// Slots are the slots of an ordered queue that have the messages, in ascending order; nil: any slot.
+	// Slots are the slots of the messages on an ordered queue, in ascending order; nil: any slot.
 	Slots []int
 }
 

@@ -184,8 +184,8 @@ func (q *queue) adopt(s stored) {
 }
 
 // StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open
-// shards one by one. Clear the Spec before Open, so that a later Configure is no ErrSpec. It costs one round trip. The
-// error can be ErrNoSchema.
+// shards one by one. Clear the Spec before Open, or a later Configure is ErrSpec. It costs one round trip. The error
+// can be ErrNoSchema.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}
@@ -205,18 +205,18 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 }
 
 // Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
-// that are not zero. Call it in a deployment, or when your programs start: repeatedly, simultaneously, while producers
+// except zero ones. Call it in a deployment, or when your programs start: repeatedly, simultaneously, while producers
 // and consumers run. It makes all changes in one transaction under a lock. If there is nothing to change, it costs four
 // round trips and takes no lock.
 //
-// Your role needs permission to create tables in the schema, which must exist on SQL Server; for an existing queue
+// Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
 // permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
 // (ErrSpec).
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "")
 }
 
-// CheckMigrate returns the error that Migrate would return, with the same cost and locks, and rolls back.
+// CheckMigrate returns the error of Migrate, with the same cost and locks, and rolls back.
 func CheckMigrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "ROLLBACK")
 }

@@ -14,18 +14,17 @@ import (
 )
 
 // Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. In
-// one transaction per batch, it then acks the inputs that are still held and stores their outputs. So each input is
+// one transaction per batch, it then acks the inputs and stores their outputs, except for lost leases. So each input is
 // replaced by its outputs or stays, and a crash repeats at most the call of fn.
 //
 // Pipe treats errors of fn, stops and returns as Consumer.Handle does. A batch costs a transaction with two statements,
-// and more above DefaultBatchRows outputs or 4 MiB.
+// and more above DefaultBatchRows outputs or 4 MiB. See docs/operate/connections.md for its connections.
 //
 //   - Both queues must be on the same *sql.DB, and can be the same queue.
 //   - fn must not settle its lease. It can return no output. An output inherits nothing: copy the Type, Headers and Key
-//     that you need.
+//     yourself.
 //   - An output that can never be stored dead-letters its input (CauseOutput). If outputs are not stored within
 //     Config.StatementTimeout, for example because an open transaction has one of their keys, the input is nacked.
-//   - With SetMaxOpenConns, all pipes on the *sql.DB reserve two connections (SQLite: none).
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:

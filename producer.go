@@ -124,9 +124,9 @@ func (p *Producer[T]) C() chan<- Message[T] {
 	return p.in
 }
 
-// ProducerStats counts the messages that a producer has to store.
+// ProducerStats counts the messages of a producer.
 type ProducerStats struct {
-	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
+	Pending int // messages handed over and not stored yet
 	// Isolated messages, which Pending includes: see IsolatedEvent.
 	Isolated int
 	Down     bool // the database does not answer
@@ -141,10 +141,10 @@ func (p *Producer[T]) Stats() ProducerStats {
 // Done is closed when Close starts.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
-// Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of
-// many goroutines share statements. If ctx is cancelled first, you get an *OpError, and Unknown says whether the
-// message might be stored. To send it again, set the ID of the Receipt: see Message.ID. On an ordered queue, Send waits
-// for earlier sends on C.
+// Send stores one message and waits for the commit: after a nil error it is in the database. Sends of many goroutines
+// share statements. If ctx is cancelled first, you get an *OpError, and Unknown says whether the message might be
+// stored. To send it again, set the ID of the Receipt: see Message.ID. On an ordered queue, Send waits for earlier
+// sends on C.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -154,8 +154,8 @@ func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	return receipts[0], err
 }
 
-// SendBatch is Send for many messages: a nil error means that all of them are in the database. You get a Receipt for
-// each. A *BatchError has the error of each message that was not stored. It can use several statements.
+// SendBatch is Send for many messages: after a nil error all of them are in the database. You get a Receipt for each. A
+// *BatchError has an error for each message not stored. It can use several statements.
 func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -237,8 +237,8 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	}
 }
 
-// Unsent returns the messages that came through C and could not be stored, each with its error, for example because it
-// is too large. Each is returned once; Close returns the rest. Until then they keep their room in the buffer, and Flush
+// Unsent returns messages that came through C and could not be stored, each with its error, for example because it is
+// too large. Each is returned once; Close returns the rest. Until then they keep their room in the buffer, and Flush
 // returns an error.
 func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
@@ -253,9 +253,9 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 	return Unsent[T]{Message: m, Err: p.sendError(o)}
 }
 
-// Flush waits until every message that was handed over before, even through C, is stored or known to be impossible to
-// store, or ctx is cancelled. It returns an error while Unsent has messages; if these fill the buffer, call Unsent, and
-// then Flush again. Once Close has started, Flush waits for it and returns its error.
+// Flush waits until every message handed over before, even through C, is stored or known to be impossible to store, or
+// ctx is cancelled. It returns an error while Unsent has messages; if these fill the buffer, call Unsent, and then
+// Flush again. Once Close has started, Flush waits for it and returns its error.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
@@ -303,12 +303,12 @@ func (p *Producer[T]) unsent() error {
 	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
 }
 
-// Close stores everything that was handed over and stops the producer. As soon as it starts, sends fail with ErrClosed.
-// If ctx is cancelled first, Close and the sends that are not stored return an error. Its goroutines end when the
-// driver and the hooks return.
+// Close stores everything handed over and stops the producer. As soon as it starts, sends fail with ErrClosed. If ctx
+// is cancelled first, Close and the open sends return an error. The goroutines end when the driver and the hooks
+// return.
 //
-// Messages that came through C and are not known to be stored are in an *UnsentError, except those whose codec does not
-// return within 1 s. A further call waits until the goroutines have ended, or its own ctx is cancelled.
+// You get messages of C not known to be stored in an *UnsentError, except those whose codec does not return within 1 s.
+// A further call waits until the goroutines have ended, or its own ctx is cancelled.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closeOnce.Do(func() {

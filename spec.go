@@ -11,10 +11,10 @@ import (
 
 // What the database stores for a queue: its Spec and its shard. open.go reads and writes them.
 
-// Spec is what the database stores for a queue, so it is the same in all programs. Migrate creates a queue with it and
-// stores fields that are not zero. Open uses the stored value for each zero field, and returns ErrSpec if another
-// differs. chanqadmin.Queue.Configure changes it while programs run: consumers, and producers on their Queue, adopt it
-// with the next heartbeat, within a third of ConsumerConfig.LeaseFor.
+// Spec is what the database stores for a queue, so it is the same in all programs. Migrate stores it. Open uses the
+// stored value for each zero field, and returns ErrSpec if another differs. chanqadmin.Queue.Configure changes it while
+// programs run: consumers, and producers on their Queue, adopt it with the next heartbeat, within a third of
+// ConsumerConfig.LeaseFor.
 type Spec struct {
 	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order of their
 	// sends. It cannot be changed. Default: KindPlain.
@@ -43,7 +43,7 @@ type Spec struct {
 	RetainDead time.Duration
 }
 
-// Values of a Spec that mean none or no limit, since 0 means the stored value or the default.
+// Values of a Spec for none or no limit. 0 means the stored value or the default.
 const (
 	// UnlimitedAttempts is a Spec.MaxAttempts: no failed attempt is the last.
 	UnlimitedAttempts = -1

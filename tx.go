@@ -49,13 +49,13 @@ func checkTx(op string, tx Tx) error {
 // docs/guides/transactions.md.
 //
 // SendTx, AckTx and CancelTx with tx are part of the transaction. If you wrap tx, for example in a *sqlx.Tx, also pass
-// them the context of fn.
+// them the context of fn, and use it with no other transaction.
 //
 //   - After the commit, idle consumers poll immediately, and the leases are known to be acked.
 //   - After a rollback you can settle the leases until they expire. In a handler, fn can return DeadLetter, RetryAfter
 //     or Snooze.
 //   - Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction
-//     might be committed: the connection broke, ctx was cancelled, or fn has ended tx itself. Repeat it with a
+//     might be committed: the connection broke, ctx was cancelled, or fn has closed tx itself. Repeat it with a
 //     Message.ID and a unique key of your rows.
 //   - With the context of fn, these calls return an error immediately: Send, SendBatch, Cancel, Extend, Flush, Wait,
 //     the function Ack, and another InTx. To make one deliberately, use the context of InTx's caller; on SQLite it
@@ -238,13 +238,13 @@ func (t *inTx) ended(committed, maybe bool) {
 	}
 }
 
-// SendTx stores messages in your transaction: they are in the queue when it commits. You get a Receipt for each, in
+// SendTx stores messages in your transaction: they are in the queue after the commit. You get a Receipt for each, in
 // order. After the commit of InTx, idle consumers poll immediately; after your own commit call Wake. An invalid message
 // leaves the transaction unchanged; after any other error roll back.
 //
-// It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey or an ID of yours is already in
-// the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over, sends of the
-// same DedupKey or ID wait for it. It is safe for concurrent use, with a transaction per goroutine.
+// It costs one round trip per 500 messages or 4 MiB of bodies. It costs one more if a DedupKey or your own ID is
+// already in the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over,
+// sends of the same DedupKey or ID wait for it. It is safe for concurrent use, with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx("send", tx); err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 	return err
 }
 
-// AckTx acks the message in your transaction: it leaves the queue when that commits. It costs one round trip; for many
+// AckTx acks the message in your transaction: it leaves the queue with the commit. It costs one round trip; for many
 // leases use the function AckTx. ErrLeaseLost, in an *OpError, means that you no longer hold the lease: roll back.
 //
 // Call it late, because from then on the lease is not extended. After a rollback you can settle it until it expires.
@@ -304,9 +304,9 @@ func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 // AckTx is Delivery.AckTx for many leases of one queue, for example from Consumer.Receive. It costs one round trip per
 // 1000 messages, on SQL Server per 333.
 //
-// A nil error means that all are held. A *BatchError has an entry for each lease, in order: nil, or an *OpError of
-// ErrLeaseLost or ErrSettled. Then roll back, because the others might be deleted. After that you can use the held
-// leases again until they expire.
+// After a nil error you hold them all. A *BatchError has an entry for each lease, in order: nil, or an *OpError of
+// ErrLeaseLost or ErrSettled. Then roll back, because the others might be deleted. After the rollback you can use the
+// held leases again until they expire.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
