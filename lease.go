@@ -64,7 +64,7 @@ func (d *Delivery) Deadline() time.Time {
 	return base.WallTime(d.lease.Period.Deadline())
 }
 
-// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no round trip of its own.
+// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no additional round trip.
 // Ack returns immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the
 // function Ack.
 //
