@@ -15,7 +15,7 @@
 //	}
 //	check(consumer.Shutdown(ctx)) // nil: all acks are stored
 //
-// In your module: go get github.com/chanq/chanq@main.
+// In your module: go get github.com/chanq/chanq@latest.
 //
 // A Producer batches sends into multi-row INSERTs. A Consumer claims batches ahead of its readers and delivers them as leases on a
 // buffered channel. Acks and nacks are batched into periodic statements. chanq is made for SQL Server. The same code runs on
