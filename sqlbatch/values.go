@@ -35,6 +35,17 @@ func (h Head) Compare(o Head) int {
 	return cmp.Or(cmp.Compare(h.Due, o.Due), bytes.Compare(h.ID[:], o.ID[:]))
 }
 
+// Next returns the place that follows h.
+func (h Head) Next() Head {
+	for i := len(h.ID) - 1; i >= 0; i-- {
+		if h.ID[i]++; h.ID[i] != 0 {
+			return h
+		}
+	}
+	h.Due++
+	return h
+}
+
 // HeadMargin is how far a head stays behind the database's clock: a message whose INSERT took less than this long is
 // found although later ones were claimed meanwhile. A quarter of a second is longer than almost every commit, and short
 // enough that few dead rows are walked over.

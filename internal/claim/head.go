@@ -14,7 +14,7 @@ import (
 // The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that were claimed before
 // (see sqlbatch.Heads).
 //
-// A claim moves the head to the last position that it has taken. A message might appear before the head later, because its transaction took
+// A claim moves the head behind the last position that it has taken. A message might appear before the head later, because its transaction took
 // long to commit, another process released it, or its lease expired. Claims do not see it, but a rescan does: a statement that reads from
 // the beginning once a second, without a lock (rescan.go). What it finds moves the head back. Releases of this process move the head back
 // immediately.
@@ -105,7 +105,7 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
-		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
+		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}).Next(); at.Compare(h.now[p]) > 0 {
 			h.now[p], h.seen[p] = at, now-took
 		}
 	}
