@@ -210,6 +210,8 @@ type ClaimParams struct {
 	Consumer [16]byte // the consumer that claims: see Consumer
 	Salt     int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Heads    Heads
+	// Shared: on SQL Server, the claim may begin behind what other consumers' claims have taken, and lets theirs begin behind what it takes.
+	Shared bool
 	// Inline is the size of the largest body that the claim returns. Messages with larger bodies are leased with a NULL
 	// body: read it with Contents. If Inline is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int

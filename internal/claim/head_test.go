@@ -49,6 +49,43 @@ func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
 	require.Equal(t, raised, f.ask(0), "messages below do not move it")
 }
 
+func TestAClaimBeginsBehindOtherConsumersUnlessItKnowsOfAMessageBefore(t *testing.T) {
+	f := newHead(second)
+	found := func(due int64, consumers int) {
+		f.begin(0)
+		f.end(rescan{Rescan: table.Rescan{Known: true, Ready: [4]bool{normal: true}, Heads: headsAt(due, due, due, due), Consumers: consumers}})
+	}
+	claimed := func(due ...int64) {
+		rows := make([]table.Claimed, len(due))
+		for i := range due {
+			rows[i] = at(priorityNormal, due[i])
+		}
+		f.claimed(rows, 0, 0)
+	}
+	found(10, 1)
+	claimed(10)
+	require.False(t, f.shared(), "there are no others")
+	found(11, 2)
+	require.True(t, f.shared())
+	claimed()
+	require.False(t, f.shared(), "a message might be between this head and the others'")
+	claimed(20, 30)
+	require.True(t, f.shared())
+
+	lower := notify.NoPlace
+	lower[normal].Due = 15
+	f.lower(lower)
+	require.False(t, f.shared(), "this process has released messages")
+	claimed(15, 25)
+	require.False(t, f.shared(), "more might follow")
+	claimed(31)
+	require.True(t, f.shared())
+	found(12, 2)
+	require.False(t, f.shared(), "a rescan has found a message")
+	claimed(12, 40)
+	require.True(t, f.shared())
+}
+
 func TestAReleaseLowersTheHead(t *testing.T) {
 	f := rescaned(headsAt(10, 20, 30, 40))
 	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0, 0)

@@ -29,8 +29,11 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 DECLARE @p smallint = 2;
+DECLARE @at binary(24);
 DECLARE @head datetime2(3);
 DECLARE @id binary(16);
+DECLARE @last binary(24);
+DECLARE @today binary(8) = {place of @now};
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
@@ -39,8 +42,13 @@ IF EXISTS (` + pausedRow + `)
 ~BEGIN TRANSACTION;
 WHILE @p >= -1 AND @left > 0
 BEGIN
-    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 24 * @p + 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 24 * @p + 25, 4)), @epoch));
-    SET @id = CONVERT(binary(16), SUBSTRING(@heads, 24 * @p + 33, 16));
+    SET @at = SUBSTRING(@heads, 24 * @p + 25, 24);
+    SET @last = NULL;
+    SELECT @at = h.place
+    FROM {heads} AS h WITH (READUNCOMMITTED)
+    WHERE @shared = 1 AND h.queue = {name} AND h.priority = @p AND h.place > @at AND h.place <= @today;
+    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@at, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@at, 1, 4)), @epoch));
+    SET @id = SUBSTRING(@at, 9, 16);
     IF @head > @late
     BEGIN
         SET @head = @late;
@@ -55,6 +63,14 @@ BEGIN
     BEGIN
 `
 	claimClose = `    END;
+    IF @shared = 1 AND @last IS NOT NULL
+    BEGIN
+        SET @last = SUBSTRING(@last, 1, 17) + SUBSTRING(CONVERT(binary(8), CONVERT(bigint, SUBSTRING(@last, 18, 7)) + 1), 2, 7);
+        UPDATE h
+        SET place = @last
+        FROM {heads} AS h WITH (XLOCK, READPAST, ROWLOCK)
+        WHERE h.queue = {name} AND h.priority = @p AND (h.place < @last OR h.place > @today);
+    END;
     SET @p = @p - 1;
 END;
 ~COMMIT TRANSACTION;
@@ -146,7 +162,8 @@ const (
 	claimSet = `SET lease_until = @until,
         fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, {high fence}) THEN fence ELSE @mark END + @salt,
         attempts = CASE WHEN attempts < {last attempt} THEN attempts + 1 ELSE attempts END,
-        leased_by = @by`
+        leased_by = @by,
+        @last = ({place of due_at} + id)`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -167,7 +184,7 @@ const (
 
 const (
 	headsDeclaration = "@heads binary(96)"
-	claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + headsDeclaration
+	claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @shared bit, " + headsDeclaration
 )
 
 // claimText is the whole claim.
@@ -191,6 +208,7 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("by", p.Consumer[:]),
 		sql.Named("salt", p.Salt),
 		sql.Named("inline", int32(p.Inline)),
+		sql.Named("shared", p.Shared),
 		sql.Named("heads", packHeads(p.Heads)))
 }
 

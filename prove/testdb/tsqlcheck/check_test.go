@@ -24,7 +24,7 @@ func TestCorrectStatementsPass(t *testing.T) {
 		"DECLARE @now datetime2(3) = SYSUTCDATETIME();\nSET @now = DATEADD(day, -1, @now);",
 		"SELECT COUNT(*) AS n FROM [dbo].[q] AS q WHERE q.id = @id; -- a comment; with 'quotes",
 		"UPDATE TOP (@n) q SET fence = q.fence + 1 OUTPUT inserted.id, deleted.fence FROM [dbo].[q] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_q]), FORCESEEK) WHERE q.due <= SYSUTCDATETIME() OPTION (KEEPFIXED PLAN);",
-		"WITH c AS (SELECT TOP (@n) id, fence FROM [dbo].[q] ORDER BY due, id) UPDATE c SET fence = fence + 1 OUTPUT inserted.id OPTION (KEEPFIXED PLAN, OPTIMIZE FOR (@n = 1));",
+		"WITH c AS (SELECT TOP (@n) id, fence FROM [dbo].[q] ORDER BY due, id) UPDATE c SET fence = fence + 1, @last = id OUTPUT inserted.id OPTION (KEEPFIXED PLAN, OPTIMIZE FOR (@n = 1));",
 		"DELETE q OUTPUT deleted.id, deleted.note INTO [dbo].[d] (id, note) OUTPUT deleted.id FROM [dbo].[q] AS q WHERE q.id = @id;",
 		"INSERT INTO [dbo].[d] WITH (ROWLOCK) (id, note) SELECT v.i, v.n FROM (VALUES (@id, N'it''s')) AS v (i, n) WHERE NOT EXISTS (SELECT 1 FROM [dbo].[d] AS d WHERE d.id = v.i);",
 		"IF @@ROWCOUNT = 0 BEGIN THROW 50001, N'no', 1; END;",

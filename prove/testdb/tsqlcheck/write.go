@@ -261,10 +261,14 @@ func (w *writer) update(s *ast.UpdateSpecification) {
 	w.put("SET")
 	list(w, s.SetClauses, func(c ast.SetClause) {
 		a, ok := c.(*ast.AssignmentSetClause)
-		if !ok || a.Variable != nil {
+		switch {
+		case !ok || a.Variable != nil && a.Column != nil:
 			fail("SET clause %T", c)
+		case a.Variable != nil:
+			w.put(a.Variable.Name)
+		default:
+			w.columnRef(a.Column)
 		}
-		w.columnRef(a.Column)
 		w.put(spell(assignments, a.AssignmentKind))
 		w.scalar(a.NewValue)
 	})
