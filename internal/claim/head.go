@@ -14,6 +14,8 @@ import (
 // The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that were claimed before
 // (see sqlbatch.Heads).
 //
+// On SQL Server claims of different consumers also share a head, in a table (see shared).
+//
 // A claim moves the head behind the last position that it has taken. A message might appear before the head later, because its transaction took
 // long to commit, another process released it, or its lease expired. Claims do not see it, but a rescan does: a statement that reads from
 // the beginning once a second, without a lock (rescan.go). What it finds moves the head back. Releases of this process move the head back

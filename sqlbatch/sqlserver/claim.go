@@ -17,6 +17,12 @@ import (
 // A head with an ID has two parts, since T-SQL has no comparison of rows: the messages that are due at the same time, which can be many,
 // from that ID on, and those that are due later. A head that is less than a HeadMargin ago has no ID.
 //
+// A shared claim begins at the place in {heads} if it is behind its own, and puts its end there. The dirty read sees the end of a claim
+// that is about to commit. If that one is rolled back, its messages are found like those of a claim whose rows were locked: by a rescan.
+// XLOCK with READPAST: a row that another claim or a reader has locked is skipped, so no claim waits. An end is the place behind a message
+// that the UPDATE has changed. It is not documented which one of several; usually the last, and any is correct. The last seven bytes of an
+// ID count up without an overflow. A place in the future is from before the clock was set back.
+//
 // DEADLOCK_PRIORITY LOW: in an unforeseen deadlock the claim is the victim; it is the safest statement to repeat.
 //
 // @mark is where fences of this millisecond begin: see FenceBits.

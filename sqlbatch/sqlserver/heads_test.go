@@ -52,7 +52,15 @@ func TestNoClaimWaitsForAHead(t *testing.T) {
 			tx := begin(t, testdb.Soon(t), q)
 			_, err := suite.Rows(t.Context(), tx, sqlbatch.Statement{Text: lock})
 			require.NoError(t, err)
-			require.Equal(t, []byte{5, 6}, (&reader{queue: q, shared: true}).bodies(2), lock)
+			claimed := make(chan int, 1)
+			go func() {
+				p := sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Salt: 1, Shared: true}
+				rows, _ := suite.Rows(t.Context(), q.DB(), q.Claim(p))
+				claimed <- len(rows)
+			}()
+			require.Eventually(t, func() bool { return len(claimed) > 0 || len(waiting(q)) > 0 }, testdb.Patience, time.Millisecond)
+			require.Empty(t, waiting(q), lock)
+			require.Equal(t, 2, <-claimed)
 		}
 	}
 }

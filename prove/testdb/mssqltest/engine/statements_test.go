@@ -326,6 +326,13 @@ func TestAJoinCanBeUpdatedInOneOfItsTables(t *testing.T) {
 	c.fails(137, "DECLARE @n int = 2; "+join+"UPDATE a SET note = 'x' OPTION (OPTIMIZE FOR (@m = 1))")
 }
 
+func TestAnUpdateSetsAVariable(t *testing.T) {
+	c := withItems(t, 3).client()
+	require.Equal(t, "30;x", c.scalar("DECLARE @v int = 0; UPDATE dbo.items SET note = 'x', @v = (due) WHERE id = 3; SELECT CONVERT(varchar(10), @v) + ';' + note FROM dbo.items WHERE id = 3"))
+	require.Equal(t, int64(7), c.scalar("DECLARE @v int = 7; UPDATE dbo.items SET note = 'x', @v = (due) WHERE id = 9; SELECT @v"), "no row")
+	c.fails(137, "UPDATE dbo.items SET note = 'x', @w = (due)")
+}
+
 func TestColumnsOfAViewHaveTheirNames(t *testing.T) {
 	c := withItems(t, 1).client()
 	c.exec("CREATE VIEW dbo.shown AS SELECT d.number, d.twice, CASE WHEN d.twice > 0 THEN 'y' END AS word FROM (SELECT id AS number, 2 * id AS twice FROM dbo.items) AS d")
