@@ -22,27 +22,27 @@ type Config struct {
 	// of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another driver, for example one that wraps one
 	// of these, chanq queries the version of the database, which costs up to four round trips.
 	Dialect Dialect
-	// Shard identifies one shard of a queue over several databases, in programs that migrate or operate that shard. Package
+	// Shard identifies one shard of a queue over several databases. Set it in programs that migrate or operate that shard. Package
 	// chanqshards sets it for programs that send and consume. Migrate stores it: for shard 0 a zero Set is generated; for other
-	// shards it is an error. Open returns ErrShards if the stored value differs; StoredConfig returns the stored value. Default: the
-	// queue has no shards.
+	// shards it is an error. Open returns ErrShards if the stored value differs; StoredConfig returns the stored value. Default:
+	// the queue has no shards.
 	Shard ShardMark
-	// Label is the queue's name in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in several databases.
-	// Package chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most 256 bytes of UTF-8 without
-	// control characters.
+	// Label names the queue in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in several databases.
+	// Package chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most 256 bytes.
+	// It must be UTF-8 without control characters.
 	Label string
-	// Schema that holds the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite. Range: at most 63 bytes of
-	// UTF-8 without control characters and line breaks.
+	// Schema that holds the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite. Range: at most 63 bytes. It
+	// must be UTF-8 without control characters and line breaks.
 	Schema string
 	// Codec of bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability controls whether Open and Migrate accept a database that may lose confirmed commits (delayed durability of SQL Server,
-	// synchronous_commit = off of PostgreSQL, synchronous below FULL of SQLite). Default: DurabilityRequired, which returns ErrNotDurable
-	// if the connection has such a setting.
+	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits. Such settings are delayed
+	// durability of SQL Server, synchronous_commit = off of PostgreSQL, and synchronous below FULL of SQLite: with
+	// DurabilityRequired they return ErrNotDurable. Default: DurabilityRequired.
 	Durability Durability
 	// Notifier wakes idle consumers of other processes. With NoNotifier they find the messages at their next poll, after
-	// ConsumerConfig.PollEvery at the latest. Default: the driver of the *sql.DB if it is a Notifier, as for a file that
-	// embedded.Open opened; otherwise none.
+	// ConsumerConfig.PollEvery at the latest. Default: that of embedded.Open; otherwise none. (It is the driver
+	// of the *sql.DB, if that is a Notifier.)
 	Notifier Notifier
 	// Hooks are functions that chanq calls on events. Default: none.
 	Hooks Hooks
@@ -54,7 +54,7 @@ type Config struct {
 	// on average. On an ordered queue its key waits as long, and the first process that it ends is not counted. Default: 8. Range: 1 to
 	// 10,000.
 	MaxCrashes int
-	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL, where the rows of ended messages
+	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL. There the rows of ended messages
 	// stay in the live table until a vacuum. If there are many, the consumer vacuums the table. Without the permission,
 	// Hooks.Housekeeping reports what to grant. 100 years leaves vacuuming to autovacuum. Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
@@ -67,9 +67,10 @@ type Config struct {
 	// they would stay with the old one. A connection that was idle for 1 min is also replaced. No statement and no
 	// transaction is interrupted. Connections to SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
-	// StatementTimeout is the deadline of every statement of this queue's producers and consumers, of Open, Queue.Send, Cancel and Empty,
-	// and of package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and Send repeat it; the other calls
-	// return an error. Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with their context.
+	// StatementTimeout is the deadline of every statement of this queue. It applies to producers and consumers, to Open,
+	// Queue.Send, Cancel and Empty, and to package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and
+	// Send repeat it; the other calls return an error. Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with
+	// their context.
 	//
 	// A message that takes longer to store alone gets more time with each attempt, up to 2 min. Settles and extensions are repeated sooner,
 	// after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is repeated for half
@@ -200,9 +201,9 @@ type ConsumerConfig struct {
 	// ordered queue also keeps the first unread messages of keys that handlers process, within PrefetchBytes. For long jobs set 1: one
 	// more message then still waits in this process until a handler is free. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
-	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the last claim: one claim may exceed it. The first
-	// claim assumes Spec.MaxBody for each body. A body that is larger than PrefetchBytes is claimed alone. Default: 64 MiB. Range:
-	// 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
+	// PrefetchBytes is the most bytes of bodies in the buffer. It is estimated from the last claim, so one claim may exceed it. The
+	// first claim assumes Spec.MaxBody for each body. A body that is larger than PrefetchBytes is claimed alone. Default: 64 MiB.
+	// Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process that died are
 	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
@@ -222,17 +223,17 @@ type ConsumerConfig struct {
 	// operation. If scans take longer than some milliseconds, all consumers of the queue together spend 5 % of their time on them.
 	// Default: 1 s. Range: 1 ms to 1 h.
 	PollEvery time.Duration
-	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped: see Consumer.Handle. They
-	// return at most 6 s later. The process manager must allow both: terminationGracePeriodSeconds of Kubernetes is 30 s by default,
-	// TimeoutStopSec of systemd 90 s. Programs that read the channel use the context of Shutdown instead. Default: 20 s. Range: 1 ms
-	// to 100 years.
+	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. See Consumer.Handle.
+	// They return at most 6 s later. The process manager must allow both: terminationGracePeriodSeconds of Kubernetes is 30 s by
+	// default, TimeoutStopSec of systemd 90 s. Programs that read the channel use the context of Shutdown instead. Default: 20 s.
+	// Range: 1 ms to 100 years.
 	DrainFor time.Duration
-	// Backoff returns the delay of a nack: after a handler of Handle, HandleBatches or Pipe returned err, or Delivery.Nack was called
-	// with it (nil for none). It is also called for a message whose contents cannot be read; d then has no DedupKey and no Headers.
-	// d.Attempt also counts earlier leases that expired. Backoff must not settle d. If it panics, or returns a negative delay or one
-	// above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
+	// Backoff returns the delay of a nack. It is called after a handler of Handle, HandleBatches or Pipe returned err, or
+	// Delivery.Nack was called with it (nil for none). It is also called for a message whose contents cannot be read; d then has no
+	// DedupKey and no Headers. d.Attempt also counts earlier leases that expired. Backoff must not settle d. If it panics, or
+	// returns a negative delay or one above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
 	Backoff func(d *Delivery, err error) time.Duration
-	// Middleware is called around each handler of Handle and Pipe, the first one outermost: see Middleware. With a Middleware
+	// Middleware is called around each handler of Handle and Pipe, the first one outermost. See Middleware. With a Middleware
 	// HandleBatches returns an error. Loops over C, All and Receive do not call it. Default: none.
 	Middleware []Middleware
 	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop, with a nil Err, when

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/text"
 	"github.com/chanq/chanq/sqlbatch"
@@ -155,29 +154,37 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// The page of limits has numbers in many of its rows. They must be those of the code.
+// The reference has the numbers of the comments, and those must be the code's.
 func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
-	text, err := os.ReadFile("docs/limits.md")
+	text, err := os.ReadFile("docs/reference/configuration.md")
 	require.NoError(t, err)
-	for row, limit := range map[string]int{
-		"| body, as it is encoded":      sqlbatch.MaxBody >> 20,
-		"| headers |":                   maxHeaders,
-		"| `DedupKey`, `Key` |":         sqlbatch.MaxKey,
-		"| `Type` |":                    sqlbatch.MaxType,
-		"| attempts (":                  mostAttempts,
-		"| consumer (":                  sqlbatch.MaxConsumerText,
-		"| settles that wait |":         consume.LeastBacklog,
-		"| databases of one queue":      sqlbatch.MaxShards,
-		"| slots of an ordered queue |": sqlbatch.MaxSlots,
-		"| `BatchRows`, `BatchBytes`":   DefaultBatchRows,
-		"| `LeaseFor` |":                int(minLease.Milliseconds()),
-		"| blocked keys of a consumer":  claim.BlockedMost,
+	for field, limit := range map[string]int{
+		"MaxBody":                 sqlbatch.MaxBody >> 20,
+		"Headers":                 maxHeaders,
+		"DedupKey":                sqlbatch.MaxKey,
+		"Key":                     sqlbatch.MaxOrderKey,
+		"Type":                    sqlbatch.MaxType,
+		"MaxAttempts":             mostAttempts,
+		"MaxKeys":                 mostKeys,
+		"MaxCrashes":              mostCrashes,
+		"Label":                   maxLabel,
+		"Name":                    sqlbatch.MaxConsumerText,
+		"Slots":                   sqlbatch.MaxSlots,
+		"Prefetch":                DefaultPrefetch,
+		"PrefetchBytes":           DefaultPrefetchBytes >> 20,
+		"BufferBytes":             DefaultBufferBytes >> 20,
+		"Linger":                  int(DefaultLinger.Milliseconds()),
+		"DrainFor":                int(DefaultDrainFor.Seconds()),
+		"BatchRows`, `BatchBytes": DefaultBatchRows,
+		"LeaseFor":                int(minLease.Milliseconds()),
 	} {
-		_, cells, found := strings.Cut(string(text), "\n"+row)
-		require.True(t, found, row)
-		cells, _, _ = strings.Cut(cells, "\n")
-		require.Regexp(t, fmt.Sprintf(`(^|[^0-9,])%s([^0-9,]|,? |$)`, grouped(limit)), cells, row)
+		_, item, found := strings.Cut(string(text), "\n- **`"+field+"`** (")
+		require.True(t, found, field)
+		item, _, _ = strings.Cut(item, "\n- ")
+		limits, _, _ := strings.Cut(item, "): ")
+		require.Regexp(t, fmt.Sprintf(`(^|[^0-9,])(%s|%d)([^0-9,]|,? |$)`, grouped(limit), limit), limits, field)
 	}
+	require.Contains(t, string(text), "| settles that wait | 2 × `Prefetch`, at least "+grouped(consume.LeastBacklog)+" |")
 }
 
 // grouped formats a number as documents do: 10,000.

@@ -30,11 +30,10 @@ var (
 	ErrNewerSchema = errors.New("chanq: newer schema")
 	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both values.
 	ErrSpec = errors.New("chanq: stored spec differs")
-	// ErrShards: the tables are not those of Config.Shard, or are those of a shard and Config.Shard is zero. The error has the stored
-	// value.
+	// ErrShards: the stored shard differs from Config.Shard, which may be zero. The error has the stored value.
 	ErrShards = errors.New("chanq: stored shard differs")
-	// ErrUnavailable: the database did not answer Open or StoredConfig, or refused them, for example because it does not exist or
-	// is starting; or Migrate got no connection. The state of the queue is unknown. The error has the cause. Try again later.
+	// ErrUnavailable: the database did not answer or refused the connection, for example because it does not exist or is starting.
+	// Open, StoredConfig and Migrate return it. The state of the queue is unknown. The error has the cause. Try again later.
 	ErrUnavailable = errors.New("chanq: database is not available")
 	// ErrNotDurable: the database may lose confirmed commits. The error names the setting. Config.Durability can allow it.
 	ErrNotDurable = errors.New("chanq: commits are not durable")

@@ -62,7 +62,7 @@ func ExampleConsumer_Handle() {
 	// dead: 1
 }
 
-// In a loop over a channel, Settle does what Handle does with the error of a handler. A service loops until its context ends, for
+// In a loop over a channel, Settle does what Handle does with the error of a handler. A service loops until its context is cancelled, for
 // example by a signal, and then gives the rest 20 seconds.
 func ExampleDelivery_Settle() {
 	ctx := context.Background()
@@ -79,12 +79,12 @@ func ExampleDelivery_Settle() {
 	}
 	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
-	for lease := range consumer.C() { // until ctx ends, or here the queue is empty
+	for lease := range consumer.C() { // until ctx is cancelled, or here the queue is empty
 		if err := lease.Settle(fetch(lease.Context(), lease)); err != nil {
 			slog.Warn("not settled: it is redelivered", "id", lease.ID, "err", err)
 		}
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second) // ctx may have ended
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second) // ctx may be cancelled
 	defer cancel()
 	check(consumer.Shutdown(drain)) // nil: all settles are in the database
 	stats := consumer.Stats()
@@ -176,7 +176,7 @@ func ExamplePipe() {
 	// copy of invoice 2
 }
 
-// A job that cron starts. It handles the due messages and ends.
+// A job that cron starts. It handles the due messages and stops.
 func ExampleConsumerConfig_stopWhenIdle() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
@@ -251,7 +251,7 @@ func ExampleHandle() {
 	// Output: 12
 }
 
-// numbers returns a database whose queue "numbers" has the messages 1 to 3, and a consumer that ends when nothing is due.
+// numbers returns a database whose queue "numbers" has the messages 1 to 3, and a consumer that stops when nothing is due.
 func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -267,7 +267,7 @@ func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	return db, consumer, func() { check(db.Close()) }
 }
 
-// A loop that processes the available messages, at most a hundred at once.
+// A loop that processes the available messages, at most a hundred in a batch.
 func ExampleConsumer_Receive() {
 	ctx := context.Background()
 	_, consumer, done := numbers(ctx)
@@ -350,7 +350,7 @@ func ExampleConsumer_Handle_service() {
 	defer bank.Close()
 
 	charge := func(ctx context.Context, lease *chanq.Lease[string]) error {
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // the lease's context: it ends with the lease
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // the context is also cancelled when the lease is lost
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, bank.URL, http.NoBody)
 		if err != nil {

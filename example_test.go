@@ -175,6 +175,20 @@ func ExampleOpen_postgreSQL() {
 	_ = orders
 }
 
+// A pool with a limit has connections for chanq, for a notifier and for handlers.
+func ExampleOpen_connections() {
+	ctx := context.Background()
+	db, err := sql.Open("pgx", os.Getenv("SHOP_DSN"))
+	check(err)
+	defer db.Close()
+	db.SetMaxOpenConns(9 + 2 + 20) // chanq, pgnotify, and what 20 handlers use
+	notifier := pgnotify.New(db, pgnotify.Config{})
+	defer notifier.Close()
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Notifier: notifier})
+	check(err)
+	_ = orders
+}
+
 // Change is an event in the life of a customer.
 type Change struct{ Text string }
 

@@ -321,7 +321,7 @@ func TestTheHistoryCountsWhatQueueSendStores(t *testing.T) {
 
 // BenchmarkHistory measures a program's cost of the history: one add in ten seconds, and in one of
 // all programs also a count. add is the statement that adds the program's counts to the samples.
-// count is Stats, of a queue of 20,000 messages, and its sample. docs/operations.md has the
+// count is Stats, of a queue of 20,000 messages, and its sample. docs/internals/operation.md has the
 // figures.
 func BenchmarkHistory(b *testing.B) {
 	for engine, open := range map[string]func() *sql.DB{

@@ -41,27 +41,27 @@ type Message[T any] struct {
 	// second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type names the kind of job that the message is, for programs that send several kinds to one queue. Such a program opens the queue
-	// with the T json.RawMessage and decodes each body by its Type (examples/service). For an unknown Type its handler returns a plain
-	// error: while a new version is being deployed, a program of that version then handles the message later. A redriven message keeps
-	// its Type. Default: none. Range: at most 100 printable ASCII characters.
+	// Type names the kind of job. It is for programs that send several kinds to one queue. Such a program opens the queue with the
+	// T json.RawMessage and decodes each body by its Type (examples/service). For an unknown Type its handler returns a plain
+	// error: while a new version is being deployed, a program of that version then handles the message later. A redriven message
+	// keeps its Type. Default: none. Range: at most 100 printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
 	// Priority orders the messages of a plain queue. An ordered queue has none: a message comes after the earlier ones of its Key.
 	// Default: PriorityNormal. Range: PriorityLow to PriorityUrgent.
 	Priority Priority
-	// Delay is how long after the send the message is due, by the database's clock, rounded up to milliseconds. On an ordered queue
-	// it must be 0. Default: 0. Range: 0 to 100 years.
+	// Delay is how long after the send the message is due. The database's clock decides, in milliseconds, rounded up. On an
+	// ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
-	// TTL is how long after the send the message may be claimed, by the database's clock, rounded up to milliseconds. Later it is
-	// dead-lettered with CauseExpired, also if it was nacked before. A lease that began in time continues. A redriven message does
-	// not expire. Default: 0, it does not expire. Range: 1 ms more than Delay (both rounded) to 100 years.
+	// TTL is how long after the send the message may be claimed. The database's clock decides, in milliseconds, rounded up.
+	// Later it is dead-lettered with CauseExpired, also if it was nacked before. A lease that began in time continues. A redriven
+	// message does not expire. Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
-	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored, and its Receipt is
-	// marked Duplicate. If an open transaction has stored the key (SendTx), another send of the key waits until that transaction ends.
-	// Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none. Range: at most 200 bytes
-	// of UTF-8 without NUL.
+	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored. Its Receipt is
+	// then marked Duplicate. If an open transaction has stored the key (SendTx), another send of the key waits until that
+	// transaction ends. Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none.
+	// Range: at most 200 bytes of UTF-8 without NUL.
 	DedupKey string
 	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one call
 	// of Send or SendTx keep the order of its arguments. A message without a key waits for no other message, and no other message waits

@@ -384,7 +384,7 @@ func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 }
 
 // View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages to people and to
-// programs in other languages; docs/sql.md describes its columns. The rules of Schema apply. Migrate creates no view; chanqadmin.Drop
+// programs in other languages; docs/guides/sql.md describes its columns. The rules of Schema apply. Migrate creates no view; chanqadmin.Drop
 // removes it.
 func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
@@ -395,7 +395,7 @@ func View(d Dialect, queue string, cfg Config) ([]string, error) {
 }
 
 // Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), by which programs in other
-// languages send messages; docs/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure; chanqadmin.Drop
+// languages send messages; docs/guides/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure; chanqadmin.Drop
 // removes it. SQLite has no procedures: errors.ErrUnsupported.
 func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)

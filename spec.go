@@ -24,15 +24,15 @@ type Spec struct {
 	// consumers as slots have work. When a consumer dies, the messages of its slots wait until its lease has expired. With 1 slot one
 	// consumer at a time delivers the whole queue. Slots cannot be changed: drain into a new queue. Default: 64. Range: 1 to 1024.
 	Slots int
-	// MaxKeys of an ordered queue is the most keys that handlers of all processes together process at once. Each slot has a part of
-	// it, so fewer keys are processed if the keys with messages are in few slots. Default: UnlimitedKeys. Range: Slots to 1,000,000,
-	// or UnlimitedKeys.
+	// MaxKeys is the most keys of an ordered queue that the handlers of all processes process simultaneously. Each slot has a part
+	// of it, so fewer keys are processed if the keys with messages are in few slots. Default: UnlimitedKeys. Range: Slots to
+	// 1,000,000, or UnlimitedKeys.
 	MaxKeys int
-	// DeadKey of an ordered queue controls whether the messages behind a dead one of the same key are delivered. Default: DeadKeyOpens.
+	// DeadKey controls whether an ordered queue delivers the messages behind a dead one of the same key. Default: DeadKeyOpens.
 	DeadKey DeadKey
-	// MaxAttempts is the number of failed attempts after which a message is dead-lettered, by the Nack of the last one. An attempt whose
-	// lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or
-	// UnlimitedAttempts.
+	// MaxAttempts is the number of failed attempts after which a message is dead-lettered. The Nack of the last one does that. An
+	// attempt whose lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range:
+	// 1 to 1,000,000, or UnlimitedAttempts.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body. A send of a larger one returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
 	// 32 MiB.

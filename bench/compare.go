@@ -39,7 +39,7 @@ func comparisons(limit float64) []comparison {
 	}
 }
 
-// runCompare compares two files of results of throughput and senders, in which each line belongs to
+// runCompare compares two files of results of throughput, senders and order, in which each line belongs to
 // the same round. It returns an error if the second file is worse.
 func runCompare(args []string, out, usage io.Writer) error {
 	f := flag.NewFlagSet("bench compare", flag.ContinueOnError)
@@ -101,6 +101,9 @@ type systemKey struct{ engine, strategy string }
 func systemOf(r measure.Result) systemKey {
 	if r.Senders > 0 {
 		return systemKey{r.Engine, r.Strategy + " " + crew{r.Senders, r.Batch}.String()}
+	}
+	if r.Keys > 0 {
+		return systemKey{r.Engine, fmt.Sprintf("%s, keys: %d", r.Strategy, r.Keys)}
 	}
 	return systemKey{r.Engine, r.Strategy}
 }

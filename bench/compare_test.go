@@ -49,6 +49,11 @@ func TestOneAllocationInTenMessagesMoreIsWorse(t *testing.T) {
 	require.Contains(t, text, "allocs/msg, drain 8.00 8.10 1.012 (1.01-1.01) WORSE")
 }
 
+func TestQueuesOfDifferentKeysAreComparedApart(t *testing.T) {
+	text, err := compared(t, 12, func(_ int, r *measure.Result) { r.Keys = 1 })
+	require.ErrorContains(t, err, "nothing to compare", text)
+}
+
 func TestADisturbedRoundIsNotJudged(t *testing.T) {
 	text, err := compared(t, 12, func(round int, r *measure.Result) {
 		if round%2 == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The alternatives of docs/decisions.md, measured by the bare loop with rewritten statements of the
+// The alternatives of docs/internals/decisions.md, measured by the bare loop with rewritten statements of the
 // dialect. An operation is the whole life of one message: enqueued, claimed, acked.
 
 // rewritten is a queue with changed statement texts.

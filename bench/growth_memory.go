@@ -16,7 +16,7 @@ import (
 )
 
 // Memory compared with the buffers that a user configures. These constants measure the formula of
-// docs/performance.md.
+// docs/internals/performance.md.
 const (
 	// leaseOverhead bounds the memory of a lease without its body: the lease and its entries in the
 	// channel, the extender and a backlog.

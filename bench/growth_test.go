@@ -96,7 +96,7 @@ func nonZero(counts map[sqlbatch.State]int) map[sqlbatch.State]int {
 	return counts
 }
 
-// The formula of docs/performance.md bounds the live heap.
+// The formula of docs/internals/performance.md bounds the live heap.
 func TestMemoryStaysWithinTheFormula(t *testing.T) {
 	for _, r := range runJSON(t, "growth", "-axes", "prefetch,buffer", "-prefetch", "1500", "-buffer", "2097152", "-rounds", "1") {
 		require.Positive(t, r.HeapBytes)

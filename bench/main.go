@@ -11,7 +11,7 @@
 //	go run ./bench shards     one queue over several files compared with one in a single file
 //	go run ./bench scale      many queues with idle consumers and processes
 //	go run ./bench plot       recorded sustained runs as one plot and one table
-//	go run ./bench report     all of it, as docs/bench/report.md with plots
+//	go run ./bench report     all of it, as docs/internals/bench/report.md with plots
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …. With -format json it writes
@@ -20,7 +20,7 @@
 //
 //	go run ./bench soak -engine sqlite -for 10m
 //
-// docs/performance.md explains the figures, and has those of one machine.
+// docs/internals/performance.md explains the figures, and has those of one machine.
 package main
 
 import (

@@ -22,7 +22,7 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 	f := flag.NewFlagSet("bench report", flag.ContinueOnError)
 	f.SetOutput(usage)
 	finish := o.declare(f, "report")
-	out := f.String("out", filepath.Join("docs", "bench"), "folder to write report.md and its plots into")
+	out := f.String("out", filepath.Join("docs", "internals", "bench"), "folder to write report.md and its plots into")
 	in := f.String("in", "", "comma-separated files of JSON lines to report instead of a run")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Plots have two simple forms, bars and lines, written as SVG. docs/decisions.md explains why no
+// Plots have two simple forms, bars and lines, written as SVG. docs/internals/decisions.md explains why no
 // library draws them.
 
 // svg collects elements. Coordinates are rounded so that the same figures produce the same file.

@@ -21,7 +21,7 @@ type bareLoop struct {
 }
 
 // rawConnections is the number of connections with the highest store rate. With one connection a
-// server is idle while the client packs and waits, and a third gains nothing (docs/decisions.md). A
+// server is idle while the client packs and waits, and a third gains nothing (docs/internals/decisions.md). A
 // database with one writer has no use for a second connection.
 func (s *store) rawConnections() int {
 	if s.dialect.Traits().OneWriter {

@@ -49,7 +49,7 @@ func ExampleQueue_Redrive() {
 			never = append(never, entry.ID)
 		}
 	}
-	redriven, err := orders.Redrive(ctx, chanqadmin.Select{IDs: again}, chanqadmin.Change{}) // ready at once, no attempt counted
+	redriven, err := orders.Redrive(ctx, chanqadmin.Select{IDs: again}, chanqadmin.Change{}) // ready immediately, no attempt counted
 	check(err)
 	purged, err := orders.Purge(ctx, chanqadmin.Select{State: chanqadmin.StateDead, IDs: never}, chanqadmin.Change{})
 	check(err)

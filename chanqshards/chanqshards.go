@@ -13,7 +13,7 @@
 // the goroutine that opens the shard or forwards messages to it. Flush, Close and Shutdown wait for that goroutine. If it does not
 // return from opening the shard, Close and Shutdown leave it behind 1 s later.
 //
-// A shard whose database does not answer delays only its own messages. docs/shards.md describes the differences from a queue in one
+// A shard whose database does not answer delays only its own messages. docs/operate/shards.md describes the differences from a queue in one
 // database.
 package chanqshards
 

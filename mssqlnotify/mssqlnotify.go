@@ -36,7 +36,7 @@
 //
 // While a consumer is idle a Notifier takes one connection of the *sql.DB and one worker thread of the server. If the *sql.DB has a limit
 // (SetMaxOpenConns), raise it by one: chanq does not count this connection. The processor time of the server per queue is estimated, not
-// measured on Microsoft's engine: docs/sqlserver.md. A request needs no permission beyond those of a consumer. A connection timeout in
+// measured on Microsoft's engine: docs/engines/sqlserver.md. A request needs no permission beyond those of a consumer. A connection timeout in
 // the DSN must be 0 or above 1 s. A request is for at most 32 queues; consumers of further queues poll.
 package mssqlnotify
 
@@ -65,9 +65,9 @@ type Config struct {
 	// Range: 1 ms to 1 s.
 	Every time.Duration
 
-	// Changed is called once per change: with the reason why this process's idle consumers of a queue poll, and with nil when all of them
-	// are woken again. It is called by a separate goroutine, one call at a time. Changes during a call may be reported as one, or not at
-	// all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only that call.
+	// Changed is called once per change. It gets the reason why this process's idle consumers of a queue poll, and nil when all of
+	// them are woken again. It is called by a separate goroutine, one call at a time. Changes during a call may be reported as one,
+	// or not at all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 

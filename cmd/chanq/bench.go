@@ -18,10 +18,10 @@ func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a queue on this database, in half a minute",
-		Long: `Makes a queue of its own, measures it, and drops it: how many messages a second a producer
-stores, how many a consumer takes and acks, both while there is nothing else to do, and how long
-a message is under way from Send to the handler while few come. Each of the four parts takes a quarter of
---for, half a minute in all, or less.
+		Long: `Measures this database in half a minute, with a queue that it makes and drops. It
+prints how many messages per second a producer stores, and how many a consumer takes
+and acks; and how long a message takes from Send to the handler. Each of the four
+parts takes a quarter of --for.
 
 The figures are of one program on this machine, on this database as it is now: other
 programs on them slow it down, and it slows them down. Try first on a server for tests. If the command is

@@ -14,9 +14,9 @@ func (a *app) causesCommand() *cobra.Command {
 		Use:   "causes QUEUE",
 		Short: "Group dead messages by cause",
 		Long: `Groups the dead messages of a queue by cause and fingerprint, the largest group
-first. Errors that differ in numbers, identifiers or quoted parts alone have the same
-fingerprint. A count stops at 10,000, shown as 10000+. EXAMPLE is the message that died
-last. --cause and --fingerprint of chanq redrive, purge and peek select a group.`,
+first. Errors that differ in numbers, identifiers or quoted parts have the same
+fingerprint. EXAMPLE is the message that died last. Select a group with --cause and
+--fingerprint of chanq redrive, purge and peek.`,
 		Example: `  chanq causes --db jobs.db mail
   chanq redrive --db jobs.db --cause rejected --fingerprint 01c0ffee01c0ffee --dry-run mail`,
 		Args: exactly(1, "one queue"),

@@ -79,10 +79,9 @@ func (a *app) configureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "configure QUEUE...",
 		Short: "Show or change the settings of queues that all programs share",
-		Long: `Changes the settings that the database keeps of queues, and shows them. Programs
-may use the queues meanwhile: their consumers adopt the settings with their next
-heartbeat, within a third of their lease time (10 s by default). Without a flag it
-changes nothing.`,
+		Long: `Shows the settings that the database keeps of queues, or changes those whose flags
+you give. You can run it while programs use the queues: consumers adopt the settings
+within a third of their lease time (10 s by default).`,
 		Example: `  chanq configure --db jobs.db mail
   chanq configure --db jobs.db --max-attempts 5 --retain 72h mail`,
 		Args: atLeast(1, "one queue or more"),

@@ -14,9 +14,8 @@ func (a *app) consumersCommand() *cobra.Command {
 	return a.placesFlag(&cobra.Command{
 		Use:   "consumers [QUEUE...]",
 		Short: "List the consumers",
-		Long: `Lists the consumers of the named queues, or of all: their names, where they run,
-since when, and until when they count as there unless they say so again, which they
-do three times in a lease. A process that died is listed for one lease more.`,
+		Long: `Lists consumers: name, host, process, start time, and when their registration
+expires. A crashed consumer stays listed for one lease (30 s by default).`,
 		Example: `  chanq consumers --db jobs.db
   chanq consumers --db jobs.db -o json mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {

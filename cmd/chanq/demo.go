@@ -50,7 +50,7 @@ queues of these names already is left alone.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.dir, "dir", "", "`folder` to send (default that of the demo in --db, or the Go standard library's source)")
 	flags.BoolVar(&f.fresh, "fresh", false, "forget the demo in the database and start over")
-	flags.IntVar(&f.workers, "workers", max(runtime.GOMAXPROCS(0), 2), "how many files are hashed at once")
+	flags.IntVar(&f.workers, "workers", max(runtime.GOMAXPROCS(0), 2), "how many files are hashed simultaneously")
 	flags.DurationVar(&f.lease, "lease", 3*time.Second, "how long messages of a killed demo stay with it")
 	flags.DurationVar(&f.every, "progress-every", time.Second, "time between lines of progress, without a terminal")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "name every skipped file and every finding")

@@ -14,11 +14,10 @@ func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor [QUEUE...]",
 		Short: "Check the health of queues, and print a remedy for each problem",
-		Long: `Connects, and checks what the health of queues depends on: how long the database takes to
-answer, its clock, version and settings (durability, row versions, autovacuum, journal), a
-pooler in between, transactions that are open for long, sessions that wait for rows, dead
-rows; and for the named queues, or for all, the tables, their content, and whether a consumer
-runs. For each problem it prints the remedy.
+		Long: `Checks the health of a database and its queues, and prints a remedy for each problem.
+It checks round trips, clock, version and settings, a pooler in between, long
+transactions, sessions that wait, and dead rows. For the named queues, or for all, it
+checks the tables, their content, and whether a consumer runs.
 
 It changes nothing. A check that this login has no permission for is reported as unseen: on
 PostgreSQL a member of pg_monitor, on SQL Server a login with VIEW SERVER STATE has all of them.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,14 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// documents returns the paths of the documents.
+func documents(t *testing.T) (files []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
 // The commands in a block of the documentation marked "run" work, in their order, on a separate file.
 func TestTheCommandsOfTheDocumentsRun(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```sh run\n(.*?)^```$")
 	word := regexp.MustCompile(`'[^']*'|\S+`)
-	files, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
 	ran := 0
-	for _, file := range files {
+	for _, file := range documents(t) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		db := filepath.Join(t.TempDir(), "shop.db")
@@ -46,8 +57,8 @@ func TestTheCommandsAndFlagsOfTheDocumentsExist(t *testing.T) {
 	root.InitDefaultCompletionCmd()
 	named := regexp.MustCompile("(?m)(?:`|^\\$ |^)chanq ([a-z]+[^`\n#>|;]*)")
 	flag := regexp.MustCompile(`(?:^| )--?([a-z][a-z-]*)`)
-	var files []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../deploy/*.md", "../../deploy/prometheus/*.yml"} {
+	files := documents(t)
+	for _, pattern := range []string{"../../*.md", "../../deploy/*.md", "../../deploy/prometheus/*.yml"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, found...)

@@ -17,10 +17,9 @@ func (a *app) dropCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop QUEUE...",
 		Short: "Remove queues that are empty, with their tables",
-		Long: `Removes queues with their tables, each in one transaction. A queue that has a
-message, a dead or done one, too, is left as it is; --with-messages removes it all
-the same, after asking: there is no way back. A queue that is not there is no
-failure, so the command may be repeated.`,
+		Long: `Removes queues with their tables, each in one transaction. A queue that has messages,
+for example dead ones, is left as it is. --with-messages removes it as well, after
+asking: you cannot undo that. A queue that does not exist is not an error.`,
 		Example: `  chanq drop --db jobs.db mail
   chanq drop --db jobs.db --with-messages --yes mail`,
 		Args: atLeast(1, "one queue or more"),
@@ -50,7 +49,7 @@ failure, so the command may be repeated.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&withMessages, "with-messages", false, "drop a queue that is not empty, too")
+	cmd.Flags().BoolVar(&withMessages, "with-messages", false, "drop queues that are not empty as well")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }

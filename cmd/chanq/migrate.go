@@ -15,8 +15,8 @@ func (a *app) migrateCommand() *cobra.Command {
 	cmd := a.durabilityFlag(&cobra.Command{
 		Use:   "migrate QUEUE...",
 		Short: "Make the tables of queues, or bring them up to date",
-		Long: `Makes the tables of queues, or brings them up to date, each queue in one
-transaction. It may be run again at any time, also while the queue is in use.
+		Long: `Makes the tables of queues, or brings them up to date, each queue in one transaction.
+You can run it again at any time, even while programs use the queue.
 
 With --ordered the queues keep the messages of a key in order, as Spec.Kind of the
 application says. Kind and number of slots are permanent; an existing queue

@@ -12,8 +12,8 @@ import (
 func (a *app) pauseCommand() *cobra.Command {
 	reason := ""
 	cmd := a.switchCommand("pause", "Stop all claims of queues, in every process",
-		`Stops all claims of the queues, in every process, as soon as each polls next.
-Messages may still be sent, and those that are leased may be settled.`,
+		`Stops all claims of the queues, in every process, when the consumers poll next. You
+can send messages, and settle leased ones, during a pause.`,
 		"paused", func(q *chanqadmin.Queue, ctx context.Context) error {
 			return q.Pause(ctx, chanqadmin.Change{Actor: actor(), Reason: reason})
 		})

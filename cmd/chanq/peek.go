@@ -17,12 +17,10 @@ func (a *app) peekCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Look at messages without taking them",
-		Long: `Shows messages of a state without claiming them: those on their way in the order
-of claims, dead and done ones latest first. -o json shows whole bodies and
-headers. To page through many: --after the ID of the last one shown, which must
-still be there and of that state; or ask for as many as there are, which are read
-1000 at a time and may come and go meanwhile. A few messages among many others, such
-as those of a type, take long to find.`,
+		Long: `Shows messages of a state without claiming them. Those to be delivered are in the
+order of claims, dead and done ones latest first. -o json shows whole bodies and
+headers. To page, give --after the ID of the last message shown, which must
+have the same state as before.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
   chanq peek --db jobs.db --state dead --cause rejected mail

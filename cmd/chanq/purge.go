@@ -18,9 +18,9 @@ func (a *app) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE [ID...]",
 		Short: "Delete all messages of a state, or dead messages",
-		Long: `Deletes all messages of a state, or those of them that the flags select, after asking; or
-without asking the dead messages with the IDs. This cannot be undone. Leased messages are also
-deleted: the settles of their consumers then report a lost lease.`,
+		Long: `Deletes all messages of a state, or those that the flags select, after asking; or the
+dead messages with the IDs, without asking. You cannot undo this. If leased messages
+are deleted, their consumers report a lost lease.`,
 		Example: `  chanq purge --db jobs.db --state dead mail
   chanq purge --db jobs.db --state dead --cause undecodable --dry-run mail
   chanq purge --db jobs.db --state done --before 2026-11-27T10:00:00Z --yes mail

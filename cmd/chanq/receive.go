@@ -23,10 +23,9 @@ func (a *app) receiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "receive QUEUE",
 		Short: "Take messages, print them and ack them",
-		Long: `Takes messages that are ready, prints each body on a line of its own (with
--o json, all of the message) and acks it: it leaves the queue. A message is acked
-after it was printed; one that could not be printed is released. On a terminal
-control characters are shown as \x1b or the like; a pipe or a file gets each body as
+		Long: `Takes ready messages, prints each body on a line (with -o json, the whole message),
+and acks it: the message leaves the queue. A message that cannot be printed is released.
+On a terminal, control characters are shown as \x1b; a pipe or a file gets each body as
 it is.
 
 To look without taking, use chanq peek.`,

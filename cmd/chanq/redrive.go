@@ -13,8 +13,7 @@ func (a *app) redriveCommand() *cobra.Command {
 		Short: "Make dead messages ready again, with no attempts counted",
 		Long: `Makes dead messages ready again, with no attempts counted: those with the IDs, those
 that the flags select, or all, oldest first. A message whose dedup key is in the queue
-again stays dead; --dry-run counts it as well. --per-second keeps a large redrive from
-flooding the consumers, or a service that they call.`,
+stays dead. --per-second keeps a large redrive from flooding your consumers.`,
 		Example: `  chanq redrive --db jobs.db mail
   chanq redrive --db jobs.db --cause exhausted --dry-run mail
   chanq redrive --db jobs.db --cause rejected --fingerprint 01c0ffee01c0ffee --per-second 20 mail

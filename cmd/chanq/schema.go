@@ -15,13 +15,13 @@ func (a *app) schemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema QUEUE...",
 		Short: "Print the statements that migrate would run",
-		Long: `Prints the statements that create the tables of queues, for a database
-administrator to read and run. Running one again changes nothing. It connects to
-no database. The dialect is that of --dialect, or else of --db or --dsn.
+		Long: `Prints the statements that create the tables of queues, for an administrator to read
+and run. You can run them again. The command connects to no database. The dialect is
+--dialect, or that of --db or --dsn.
 
 With --view and --procedures it prints what other programs may use, in the place of the
 tables: the view chanq_QUEUE__messages, which shows what is in the queue, and the procedure
-chanq_QUEUE__send, which adds a message (docs/sql.md). Migrate creates neither. For an ordered queue give
+chanq_QUEUE__send, which adds a message (docs/guides/sql.md). Migrate creates neither. For an ordered queue give
 --ordered; the statements read its number of slots from the database.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),

@@ -55,7 +55,7 @@ receipt for each.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.priority, "priority", "normal", "`lane`: low, normal, high or urgent")
+	flags.StringVar(&f.priority, "priority", "normal", "`priority`: low, normal, high or urgent")
 	flags.DurationVar(&f.delay, "delay", 0, "how long until the messages are due")
 	flags.DurationVar(&f.ttl, "ttl", 0, "how long from now until they expire; an expired message that was not claimed is dead-lettered (default never)")
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; repeat the flag for more")

@@ -15,9 +15,8 @@ func (a *app) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [QUEUE...]",
 		Short: "Count the messages of queues by state",
-		Long: `Counts the messages of the named queues, or of all, by state. A count stops at
-10,000, shown as 10000+, so that looking at a deep queue costs little. OLDEST is
-for how long the oldest ready message has been due.
+		Long: `Counts the messages of the named queues, or of all, by state. Counts stop at 10,000,
+shown as 10000+. OLDEST is for how long the oldest ready message has been due.
 
 --slots shows each slot of ordered queues: its consumer, how many messages are in it
 and cannot be claimed now (being processed, or waiting for a retry), for how long

@@ -18,9 +18,8 @@ func (a *app) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [QUEUE...]",
 		Short: "Show queues at work again and again",
-		Long: `Shows what chanq stats shows, for the named queues or for all, every second until
-interrupted: in place on a terminal, one table after the other elsewhere; with
--o json one array on a line each time.
+		Long: `Shows the figures of chanq stats every second, until you interrupt it. A
+terminal shows them in place. With -o json each poll prints an array on one line.
 
 IN/S and OUT/S are messages that were sent and acked, over the last minute, by programs that had the
 queue open for ten seconds at least, with a producer or a consumer (see chanqadmin.Queue.History). LAST HOUR
@@ -43,8 +42,8 @@ A queue over several databases has a line per shard, for example 0/3; --place ad
 			return a.top(cmd.Context(), queues, every, n)
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
-	cmd.Flags().IntVarP(&n, "number", "n", 0, "how many looks (default until interrupted)")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two polls")
+	cmd.Flags().IntVarP(&n, "number", "n", 0, "how many polls (default until interrupted)")
 	return a.placesFlag(cmd)
 }
 

@@ -30,9 +30,9 @@ func (a *app) uiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Serve the web UI",
-		Long: `Serves pages for a browser: the queues, their messages by state, failures by cause, and
-consumers. It is read-only: with --allow-changes it can redrive, purge, cancel and pause.
-Bodies and values of headers are hidden unless --show-bodies is given.
+		Long: `Serves the web UI: queues, messages, failures by cause, and consumers. By default it
+changes nothing, and hides bodies and values of headers. With --allow-changes your
+browser can redrive, purge, cancel and pause.
 
 It also serves /metrics for Prometheus, with the same password, and /livez and /readyz for
 probes, without one.

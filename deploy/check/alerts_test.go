@@ -97,10 +97,10 @@ func reads(t *testing.T, where, expr string) {
 }
 
 // runbooks are what the alerts' links begin with.
-const runbooks = "https://github.com/chanq/chanq/blob/main/docs/operations.md#"
+const runbooks = "https://github.com/chanq/chanq/blob/main/docs/operate/runbook.md#"
 
 func TestEachAlertHasARunbook(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operate/runbook.md")
 	require.NoError(t, err)
 	sections := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {

@@ -73,11 +73,11 @@ func TestKEDAQueriesExportedMetrics(t *testing.T) {
 	}
 }
 
-// The queries are those of docs/sql.md, which tests run on the engines, and whose plans they look at.
+// The queries are those of docs/guides/sql.md, which tests run on the engines, and whose plans they look at.
 func TestTheQueriesOfKEDAAreThoseOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile("../kubernetes/keda-sql.yaml")
 	require.NoError(t, err)
-	document, err := os.ReadFile("../../docs/sql.md")
+	document, err := os.ReadFile("../../docs/guides/sql.md")
 	require.NoError(t, err)
 	other := strings.NewReplacer("\n    # SQL Server, in the place of the trigger above:", "", "\n    # ", "\n    ").Replace(string(text))
 	var scaled map[string]any

@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run sends the values, and stores the messages of the queue, until ctx ends or nothing is due.
+// run sends the values, and stores the messages of the queue, until ctx is cancelled or nothing is due.
 func run(ctx context.Context, db *sql.DB, values []string) error {
 	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
 	if err := chanq.Migrate(ctx, db, "measurements", config); err != nil {

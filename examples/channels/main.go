@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// run sends an order and a return of each item, and answers what is in the queues until they are empty, ctx ends, or the limit is over.
+// run sends an order and a return of each item, and answers what is in the queues until they are empty, ctx is cancelled, or the limit is over.
 func run(ctx context.Context, db *sql.DB, limit time.Duration, items ...string) error {
 	orders, err := open(ctx, db, "orders")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command hello is the first program with chanq: it sends three messages and handles them. docs/getting-started.md explains it.
+// Command hello is the first program with chanq: it sends three messages and handles them. docs/start/getting-started.md explains it.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 
-	// The function is called for each message. A service would continue until its context ends; this one ends when nothing is due.
+	// The function is called for each message. A service would continue until its context is cancelled; this one stops when nothing is due.
 	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	if err != nil {
 		return err

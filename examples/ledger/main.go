@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run sends the movements, and books the messages of the queue, until ctx ends or nothing is due.
+// run sends the movements, and books the messages of the queue, until ctx is cancelled or nothing is due.
 func run(ctx context.Context, db *sql.DB, args []string) error {
 	config := chanq.Config{
 		Spec:  chanq.Spec{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds},

@@ -1,4 +1,4 @@
-// Command longjob works on one message for two hours. On SIGTERM it ends after the current page, and the next process continues with the
+// Command longjob works on one message for two hours. On SIGTERM it stops after the current page, and the next process continues with the
 // page after it.
 //
 //	go run ./examples/longjob
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// read takes 1 s, which is less than ConsumerConfig.DrainFor, and ends early if ctx does.
+// read takes 1 s, which is less than ConsumerConfig.DrainFor, and returns early if ctx is cancelled.
 func read(ctx context.Context, page int) error {
 	fmt.Println("page", page)
 	select {
@@ -44,7 +44,7 @@ func read(ctx context.Context, page int) error {
 	}
 }
 
-// run works on jobs, whose bodies are their numbers of pages, until ctx ends.
+// run works on jobs, whose bodies are their numbers of pages, until ctx is cancelled.
 func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page int) error) error {
 	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
 	if err := chanq.Migrate(ctx, db, "jobs", config); err != nil {
@@ -67,12 +67,12 @@ func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page in
 	}
 	return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[int]) error {
 		// The fence is higher than those of earlier holders. After this statement, an earlier holder that still runs because it has not
-		// detected the end of its lease cannot change the progress.
+		// noticed the loss of its lease cannot change the progress.
 		const take = `INSERT INTO progress (job, pages, fence) VALUES (?, 0, ?)
 ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= progress.fence RETURNING pages`
 		var page int
 		if err := db.QueryRowContext(ctx, take, lease.ID, lease.Fence).Scan(&page); err != nil {
-			return err // sql.ErrNoRows: this lease has ended, and a later holder has begun
+			return err // sql.ErrNoRows: this lease is lost, and a later holder has started
 		}
 		for ; page < lease.Body; page++ {
 			select {

@@ -26,7 +26,7 @@ func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) {
 	require.Zero(t, number(t, db, "SELECT (SELECT COUNT(*) FROM chanq_jobs) + (SELECT COUNT(*) FROM progress)"))
 }
 
-// Another process has claimed the job, because the lease of this process has ended, and has read eight pages. This process has not
+// Another process has claimed the job, because the lease of this process expired, and has read eight pages. This process has not
 // detected it.
 func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) {
 	db := send(t, 10)

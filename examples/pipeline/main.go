@@ -44,7 +44,7 @@ type counted struct {
 	Words int
 }
 
-// run counts the files, and those left by an earlier run, until ctx ends or nothing is due.
+// run counts the files, and those left by an earlier run, until ctx is cancelled or nothing is due.
 func run(ctx context.Context, db *sql.DB, paths []string) error {
 	files, err := open[string](ctx, db, "files")
 	if err != nil {
@@ -81,10 +81,10 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 		}
 		return storeAll(ctx, db, counts, chanq.ConsumerConfig{StopWhenIdle: true}) // what is left
 	})
-	return stages.Wait() // the messages between the stages are in the database, so the stages may end in any order
+	return stages.Wait() // the messages between the stages are in the database, so the stages may stop in any order
 }
 
-// storeAll is the second stage, until ctx or the consumer ends.
+// storeAll is the second stage, until ctx is cancelled or the consumer stops.
 func storeAll(ctx context.Context, db *sql.DB, counts *chanq.Queue[counted], config chanq.ConsumerConfig) error {
 	consumer, err := counts.Consume(ctx, config)
 	if err != nil {

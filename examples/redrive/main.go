@@ -29,7 +29,7 @@ func main() {
 	flag.IntVar(&change.PerSecond, "per-second", 20, "the most messages that are redriven per second")
 	flag.Parse()
 	change.DryRun = !*run
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // a signal ends a redrive after its step
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // a signal stops a redrive after its step
 	defer stop()
 	db, err := embedded.Open("shop.db")
 	if err != nil {

@@ -38,7 +38,7 @@ type (
 	cleanup struct{ Days int }
 )
 
-// run handles jobs until ctx ends.
+// run handles jobs until ctx is cancelled.
 func run(ctx context.Context, db *sql.DB) error {
 	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
 	if err := chanq.Migrate(ctx, db, "jobs", config); err != nil {
@@ -72,7 +72,7 @@ func run(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	// Handle returns after ctx has ended, all calls have returned, and their results are stored.
+	// After ctx is cancelled, Handle returns when all calls have returned and their results are stored.
 	return consumer.Handle(8, func(ctx context.Context, lease *chanq.Lease[json.RawMessage]) error {
 		handle, found := handlers[lease.Type]
 		if !found { // retried: while a new version is rolled out, its processes send jobs of types that older processes do not know

@@ -81,13 +81,6 @@ func (s *sim) lose(c *simConsumer, crash bool) {
 	c.own, c.out = map[int]int64{}, nil
 }
 
-// holdsRow reports whether a death of the consumer ends a lease of the message.
-func (s *sim) holdsRow(c *simConsumer, r *simRow) bool {
-	own := c.own[r.slot()]
-	marked := own > 0 && r.by == c.consumer && r.fence >= own // a mark of an earlier term of the slot is not used
-	return r.alive() && (marked || slices.ContainsFunc(c.out, func(d Delivery) bool { return d.ID == r.id() }))
-}
-
 func (s *sim) join(c *simConsumer) {
 	s.joined++
 	c.consumer = s.joined

@@ -264,6 +264,7 @@ func (s *Sender) answer(n int) {
 
 // GiveUp resolves all items. It waits neither for statements, because a driver might take long to notice the cancellation, nor for hooks.
 func (s *Sender) GiveUp() {
+	s.Close() // at once: what a codec returns later is not stored
 	s.giveIn(batch.ErrClosed)
 	for s.unanswered.Load() > 0 {
 		<-s.answered

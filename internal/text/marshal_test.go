@@ -3,6 +3,7 @@ package text
 import (
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 
@@ -97,10 +98,14 @@ func TestEveryOtherTextIsEncodedAsItIs(t *testing.T) {
 
 func TestTheCheckOfTextCostsNoAllocation(t *testing.T) {
 	v := &mail{Files: []file{{Name: strings.Repeat("name", 100)}}}
-	count := func(marshal func(any) ([]byte, error)) float64 {
-		return testing.AllocsPerRun(100, func() { _, _ = marshal(v) })
+	fewest := func(marshal func(any) ([]byte, error)) float64 { // the race detector empties pools now and then
+		least := math.Inf(1)
+		for range 100 {
+			least = min(least, testing.AllocsPerRun(1, func() { _, _ = marshal(v) }))
+		}
+		return least
 	}
-	require.Equal(t, count(json.Marshal), count(Marshal))
+	require.Equal(t, fewest(json.Marshal), fewest(Marshal))
 }
 
 func BenchmarkMarshal(b *testing.B) {

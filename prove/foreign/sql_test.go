@@ -33,7 +33,7 @@ var (
 // blocks returns the document's blocks for a dialect. Of YAML they are the queries.
 func blocks(t *testing.T, dialect string) (list []block) {
 	t.Helper()
-	document, err := os.ReadFile("../../docs/sql.md")
+	document, err := os.ReadFile("../../docs/guides/sql.md")
 	require.NoError(t, err)
 	known := 0
 	for _, m := range fence.FindAllStringSubmatch(string(document), -1) {

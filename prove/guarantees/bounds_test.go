@@ -79,7 +79,7 @@ func stopsReading(w *world) {
 	require.NoError(w, c.Flush(w.Soon()))
 	// There are no reads from here on.
 	w.Eventually("the buffer is as full as it gets", func() bool { return c.Stats().Buffered > 10 })
-	require.LessOrEqual(w, c.Stats().Held, 20)
+	w.Eventually("no more is held", func() bool { return c.Stats().Held <= 20 }) // a lease on its way may count twice
 	require.GreaterOrEqual(w, testdb.Stats(w, q).Ready, 130)
 	require.Len(w, testdb.Take(w, c, 150), 150, "and the consumer continues when the channel is read")
 }

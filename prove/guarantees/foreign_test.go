@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Rows that were not inserted by chanq: docs/sql.md documents the outcome of each. None is lost,
+// Rows that were not inserted by chanq: docs/guides/sql.md documents the outcome of each. None is lost,
 // and none stops consumers.
 var foreign = []test{
 	{"WhateverAnotherProgramInsertsEndsWhereDocsSay", foreignRows},

@@ -15,7 +15,7 @@ import (
 )
 
 // Misbehaviour of a user's functions that must not harm chanq: they panic, leave by runtime.Goexit
-// like t.FailNow, block, and call chanq. docs/guarantees.md has the table.
+// like t.FailNow, block, and call chanq. docs/internals/promises.md has the table.
 var misbehaving = []test{
 	{"AHandlerThatLeavesByGoexitHasFailed", handlersLeave},
 	{"ErrorsMayDoAnythingWhenTheyAreLookedInto", errorsMisbehave},

@@ -24,7 +24,7 @@ var ordering = []test{
 }
 
 // fifo sends while a consumer claims, except on SQL Server: a claim there skips locked rows, and
-// might run while the commit of an INSERT unlocks its rows one by one (docs/guarantees.md, 10).
+// might run while the commit of an INSERT unlocks its rows one by one (docs/internals/promises.md, 10).
 func fifo(w *world) {
 	const count = 400
 	q := w.Queue("work", chanq.Config{})

@@ -152,7 +152,7 @@ func newGrouping(w *world, name string, cfg chanq.Config, most int) *grouping {
 		}
 		return faultdb.Fault{}
 	})
-	lease := testdb.Slowness * testdb.Of(600*time.Millisecond, 5*time.Second) // which must not expire before the batch is made
+	lease := testdb.Slowness * testdb.Of(20*time.Second, 5*time.Second) // which must not expire before the batch is made
 	g.consumer = testdb.Start(w, g.queue, chanq.ConsumerConfig{LeaseFor: lease, MaxExtend: 100 * time.Millisecond})
 	return g
 }
@@ -261,7 +261,8 @@ func heldTwice(w *world) {
 			g := newGrouping(w, name, chanq.Config{}, 0)
 			stale := testdb.Take(w, g.consumer, 1)[0]
 			w.ended(stale)
-			w.Exec("UPDATE chanq_" + name + " SET leased_by = NULL, fence = fence + 1") // another consumer has released it since
+			// Another consumer has released it since, unless this one has leased it again.
+			w.Exec(fmt.Sprintf("UPDATE chanq_%s SET leased_by = NULL, fence = fence + 1 WHERE fence = CAST(%d AS bigint)", name, stale.Fence))
 			testdb.Send(w, q, testdb.Texts("first")...)
 			var current, first *chanq.Lease[string]
 			take := func() {

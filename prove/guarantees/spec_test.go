@@ -170,26 +170,44 @@ func retainDead(w *world) {
 
 // laterSchema creates tables as an additive migration of a later version would leave them, with unfinished messages.
 func laterSchema(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
+	q := w.Queue("work", cfg)
 	testdb.Send(w, q, testdb.Texts("before")...)
 	record := w.Statements("work").Record(sqlbatch.Version+1, sqlbatch.DefaultPolicy)
 	_, err := w.DB.ExecContext(w.Soon(), record.Text, record.Args...)
 	require.NoError(w, err)
+	w.Define("CREATE TABLE chanq__later (id bigint NOT NULL PRIMARY KEY)")
+	w.Define("CREATE TABLE chanq_work__later (id bigint NOT NULL PRIMARY KEY)")
 	if w.Engine.Dialect.Name() != "sqlserver" { // the emulator does not add columns
-		w.Define("ALTER TABLE chanq_work ADD later text")
+		for _, table := range []string{"_work", "_work__dead", "_work__done", "__queues", "__consumers", "__samples"} {
+			w.Define("ALTER TABLE chanq" + table + " ADD later text")
+		}
 	}
 
-	require.NoError(w, w.Migrate("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}}), "only the policy is changed")
+	cfg.MaxAttempts = 3
+	require.NoError(w, w.Migrate("work", cfg), "only the policy is changed")
 	old := testdb.OpenOn[string](w, w.Open(), "work", chanq.Config{})
 	require.Equal(w, 3, old.Spec().MaxAttempts)
-	testdb.Send(w, old, testdb.Texts("after")...)
-	c, err := old.Consume(w.Context(), chanq.ConsumerConfig{})
+	testdb.Send(w, old, testdb.Texts("after", "bad")...)
+	c, err := old.Consume(w.Context(), chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { return time.Millisecond }})
 	require.NoError(w, err)
-	for range 2 {
-		require.NoError(w, (<-c.C()).Ack())
+	settle := func(tries int) {
+		for range tries {
+			if l := <-c.C(); l.Body == "bad" {
+				require.NoError(w, l.Nack(errors.New("it is bad")))
+			} else {
+				require.NoError(w, l.Ack())
+			}
+		}
 	}
+	settle(5)
+	w.Eventually("one is dead", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Dead: 1, Done: 2} })
+	n, err := testdb.Redrive(w.Soon(), old, 0)
+	require.NoError(w, err)
+	require.Equal(w, 1, n)
+	settle(3)
+	w.Eventually("it is dead again", func() bool { return testdb.Counted(w, q).Dead == 1 })
 	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 
 	for column, says := range map[string]string{"min_version": "for programs of version 4 or later", "features": "with features (0x4)"} {
 		w.Exec("UPDATE chanq__queues SET " + column + " = 4")

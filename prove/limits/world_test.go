@@ -1,5 +1,5 @@
 // Package limits contains only tests: chanq with too few connections, too many messages, a full
-// disk or a wrong clock, and counts of everything that it leaves behind. docs/reliability.md has
+// disk or a wrong clock, and counts of everything that it leaves behind. docs/internals/reliability.md has
 // the results.
 package limits_test
 

@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	list := flag.Bool("list", false, "print the table of breaks, as docs/reliability.md has it, and run nothing")
+	list := flag.Bool("list", false, "print the table of breaks, as docs/internals/reliability.md has it, and run nothing")
 	run := flag.String("run", "", "only breaks of which name or area matches this regular expression")
 	parallel := flag.Int("p", 2, "how many breaks are tried at once")
 	long := flag.Bool("long", false, "also breaks whose test is of the long tier")

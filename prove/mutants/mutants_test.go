@@ -99,12 +99,12 @@ func requireBuilds(t *testing.T, dir, overlay string, all []deliberate) {
 func TestTheDocumentListsTheBreaks(t *testing.T) {
 	dir, err := root()
 	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(dir, "docs", "reliability.md"))
+	text, err := os.ReadFile(filepath.Join(dir, "docs", "internals", "reliability.md"))
 	require.NoError(t, err)
 	all, err := kept()
 	require.NoError(t, err)
 	require.True(t, strings.Contains(string(text), "\n\n"+table(all)+"\n"),
-		"docs/reliability.md must have the table that go run ./prove/mutants -list prints")
+		"docs/internals/reliability.md must have the table that go run ./prove/mutants -list prints")
 }
 
 func TestABreakThatIsIncompleteIsAnError(t *testing.T) {

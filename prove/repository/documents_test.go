@@ -133,7 +133,6 @@ func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 	t.Chdir(root)
 	texts := documents(t, ".md")
 	require.Greater(t, len(texts), 10)
-	linked := map[string]bool{"README.md": true}
 	code := regexp.MustCompile("(?ms)^```.*?^```$")
 	for file, text := range texts {
 		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
@@ -145,7 +144,6 @@ func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 			if link[1][0] == '#' {
 				target = file
 			}
-			linked[target] = true
 			_, err := os.Stat(target)
 			require.NoError(t, err, "%s links to %s", file, link[1])
 			if section != "" {
@@ -154,46 +152,14 @@ func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 		}
 	}
 	for file := range texts {
-		if filepath.Dir(file) == "docs" {
-			require.True(t, linked[file], "nothing links to %s", file)
+		index := "docs/README.md"
+		if strings.HasPrefix(file, "docs/internals/") && file != "docs/internals/README.md" {
+			index = "docs/internals/README.md"
+		}
+		if page, is := strings.CutPrefix(file, filepath.Dir(index)+"/"); is && file != index {
+			require.Contains(t, texts[index], "("+page+")", "%s does not list %s", index, page)
 		}
 	}
-	index := texts["docs/README.md"]
-	for _, page := range pages(t) {
-		require.Contains(t, index, "("+page+")", "the index does not have %s", page)
-	}
-}
-
-// The pages can be read in order: the last line of each page except the last links to the page that follows it
-// in the index.
-func TestThePagesFollowEachOther(t *testing.T) {
-	t.Chdir(root)
-	texts := documents(t, ".md")
-	index, led := texts["docs/README.md"], 0
-	for _, page := range pages(t) {
-		lines := strings.Split(strings.TrimSpace(texts["docs/"+page]), "\n")
-		next := regexp.MustCompile(`^Next: \[.*\]\((.*)\)$`).FindStringSubmatch(lines[len(lines)-1])
-		if next == nil {
-			continue
-		}
-		led++
-		behind := regexp.MustCompile(`\(([a-z-]+\.md)\)`).FindStringSubmatch(index[strings.Index(index, "("+page+")")+1:])
-		require.NotNil(t, behind, "%s is the last of the index, and leads to %s", page, next[1])
-		require.Equal(t, behind[1], next[1], "%s leads to %s", page, next[1])
-	}
-	require.Equal(t, len(pages(t))-1, led, "each page except the last leads to another")
-}
-
-// pages returns the names of the pages of docs.
-func pages(t *testing.T) (names []string) {
-	files, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, file := range files {
-		if name := filepath.Base(file); name != "README.md" {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // sections returns the anchors of the headings of a document.
@@ -227,7 +193,7 @@ func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
 	require.Greater(t, checked, 100)
 	for test := range tests {
 		if guarantee, _, found := strings.Cut(test, "_"); found && strings.HasPrefix(guarantee, "G") {
-			told := strings.Contains(texts["docs/reliability.md"], " | `"+guarantee+"_*`")
+			told := strings.Contains(texts["docs/internals/reliability.md"], " | `"+guarantee+"_*`")
 			require.True(t, told, "reliability has no row of %s", test)
 		}
 	}

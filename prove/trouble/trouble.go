@@ -5,7 +5,7 @@
 //
 //	go run ./cmd/chanq/internal/situation -db /tmp/trouble.db stuck
 //
-// docs/operations.md describes the symptoms and the remedies. PostgreSQL and SQLite.
+// docs/operate/runbook.md describes the symptoms and the remedies. PostgreSQL and SQLite.
 package trouble
 
 import (

@@ -20,7 +20,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-// BenchmarkEnqueue compares ways to send 500 rows. The figures are in docs/decisions.md.
+// BenchmarkEnqueue compares ways to send 500 rows. The figures are in docs/internals/decisions.md.
 //
 // packed: this dialect. hex: bodies are also an array of bytea, so that no value needs to be cut out of another.
 // values: a list of VALUES with a parameter for each value.

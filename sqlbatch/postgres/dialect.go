@@ -15,7 +15,7 @@ import (
 // github.com/jackc/pgx/v5/stdlib.
 //
 // A batch is sent as array literals, one for each column, and bodies as one bytea that the statement cuts into parts: one text
-// for any count of rows, and arguments of types that every driver knows (docs/decisions.md has the figures). No statement
+// for any count of rows, and arguments of types that every driver knows (docs/internals/decisions.md has the figures). No statement
 // relies on the state of a session, so a pooler that assigns connections per transaction can be used. Texts are sent as bytes
 // in both directions, and the server converts them to its own encoding: a session whose client_encoding is not UTF8 sends and
 // receives the same.

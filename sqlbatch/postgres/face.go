@@ -6,7 +6,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The view and the function that other programs can use in addition to the tables: see docs/sql.md.
+// The view and the function that other programs can use in addition to the tables: see docs/guides/sql.md.
 
 // viewText shows the first messages of each priority, or of each slot, and the last dead messages. Each part is in the
 // order of an index, so that it has a bound and needs no sort: the ranges compare rows for the reason given at

@@ -69,10 +69,10 @@ func (q *serverQueue) plan(conn *sql.Conn, st sqlbatch.Statement, mode string) s
 	return plan.String()
 }
 
-// keda is the query of docs/sql.md that counts how many consumers a queue needs.
+// keda is the query of docs/guides/sql.md that counts how many consumers a queue needs.
 func keda(t *testing.T, queue string) sqlbatch.Statement {
 	t.Helper()
-	document, err := os.ReadFile("../../docs/sql.md")
+	document, err := os.ReadFile("../../docs/guides/sql.md")
 	require.NoError(t, err)
 	query := regexp.MustCompile(`(?m)^    query: (SELECT count.* FROM chanq_` + queue + ` .*)$`).FindSubmatch(document)
 	require.NotNil(t, query)
@@ -194,7 +194,7 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
 	require.NoError(t, err)
 	delete(uses, "stats")  // an operator's statement, which may sort there
-	delete(uses, "keda")   // with 10,000 rows per lane, which may be sorted there: see docs/sql.md
+	delete(uses, "keda")   // with 10,000 rows per lane, which may be sorted there: see docs/guides/sql.md
 	delete(uses, "rescan") // may sort if all due messages are leased: it is not urgent
 	check("up to date, on a slow disk")
 }

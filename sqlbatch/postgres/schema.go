@@ -113,13 +113,14 @@ var consumersIndexText = indexText("{'consumers queue'}", `CREATE INDEX {consume
 //
 // due_at is a message's place, lease_until the end of its lease, which is in the past if no consumer holds it. A claim
 // and an extension change only columns without an index. fillfactor 50 leaves room for the new version of the row on
-// the page of the first, so no index entry is written (a heap-only update: docs/decisions.md). Dead versions are
+// the page of the first, so no index entry is written (a heap-only update: docs/internals/decisions.md). Dead versions are
 // vacuumed early, but vacuum keeps the file's length: cutting it takes a lock that claims wait for, and the queue needs
 // the space again.
 //
-// Bodies above 2 kB are stored outside of the row, not compressed: they are read once and deleted, and with pglz the
-// insert takes four times as long. A claim does not copy them. Storage and settings apply only to a new table, so that
-// the next migration keeps a DBA's choice.
+// Bodies above 2 kB are compressed with lz4, and what remains above 2 kB is stored outside of the row, so that a claim
+// does not copy it. Where the server has no lz4 they are not compressed: they are read once and deleted, and with pglz
+// the insert takes three times as long (docs/internals/decisions.md). Storage and settings apply only to a new table, so that the
+// next migration keeps a DBA's choice.
 const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   id          uuid     NOT NULL DEFAULT {new id},
   due_at      bigint   NOT NULL DEFAULT {clock},
@@ -158,11 +159,16 @@ const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigi
 var dueIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} (priority, due_at, uuid_send(id))`)
 
 // newTableText runs with the first index of a live table, which is missing only if the table is new: CREATE TABLE
-// accepts no storage before PostgreSQL 16. Citus refuses it, and compresses.
+// accepts no storage before PostgreSQL 16. Before 14 there is no COMPRESSION (a syntax error), and a server may be built
+// without lz4. Citus refuses a storage, and compresses.
 const newTableText = `BEGIN
-      ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
-    EXCEPTION WHEN feature_not_supported THEN
-      NULL;
+      EXECUTE 'ALTER TABLE ' || {'live'} || ' ALTER COLUMN body SET COMPRESSION lz4';
+    EXCEPTION WHEN syntax_error OR feature_not_supported THEN
+      BEGIN
+        ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
+      EXCEPTION WHEN feature_not_supported THEN
+        NULL;
+      END;
     END`
 
 // keyIndexText has only the messages with a key; others cost nothing.

@@ -30,10 +30,10 @@ const (
 	waits locked = iota
 	// waitsShortly waits for LockWait, and then the statement fails without any effect. The setting is made before the
 	// first row is searched, where the list is evaluated, and ends with the statement's own transaction. (Citus evaluates
-	// the list on the node that received the statement, and waits on the other: docs/citus.md.)
+	// the list on the node that received the statement, and waits on the other: docs/operate/citus.md.)
 	waitsShortly
 	// skips locks free rows before it writes, and therefore writes each row twice: an ack of a thousand takes 1.7 times as
-	// long (docs/decisions.md).
+	// long (docs/internals/decisions.md).
 	skips
 )
 

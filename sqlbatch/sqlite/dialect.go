@@ -13,7 +13,7 @@ import (
 //
 // A batch is sent as one packed blob of fixed-width records and one blob of all variable-length values, and the
 // statement cuts them into parts with substr: two parameters and one text for any count of rows. Binding six parameters
-// per row costs three to four times as much (docs/decisions.md).
+// per row costs three to four times as much (docs/internals/decisions.md).
 var Dialect sqlbatch.Dialect = dialect{}
 
 type dialect struct{ seal.Seal }

@@ -22,7 +22,7 @@ FROM {dead_unqualified} WHERE rowid IN (SELECT rowid FROM {dead_unqualified} ORD
 )
 
 // View shows the first messages of each priority, or of the queue if it is ordered, and the last dead messages. Each
-// part is found in the order of an index, so that it has a bound and needs no sort. See docs/sql.md. SQLite cannot
+// part is found in the order of an index, so that it has a bound and needs no sort. See docs/guides/sql.md. SQLite cannot
 // replace a view: an existing one, perhaps an older one, is dropped.
 func (dialect) View(n sqlbatch.Names) []string {
 	r := newRenderer(n)

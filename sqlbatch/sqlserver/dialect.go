@@ -49,7 +49,6 @@ type queue struct {
 	enqueue, enqueueNew     []func() string // by batchSize, each rendered when it is first used
 	find, look              string
 	claim, claimPast        string // claimPast: also past readers
-	mark                    string
 	contents                string
 	nextDue, rescan, rescue string
 	dueOrLocked             string

@@ -6,7 +6,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The view and the procedure that other programs can use in addition to the tables: see docs/sql.md.
+// The view and the procedure that other programs can use in addition to the tables: see docs/guides/sql.md.
 
 // keepOptions is a separate batch before each view and procedure, which permanently keep the two options of their
 // creation. CREATE must begin a batch.

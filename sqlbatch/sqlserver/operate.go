@@ -338,7 +338,7 @@ SELECT TOP (1) d.id FROM {done} AS d WITH (TABLOCKX, HOLDLOCK);
 
 func (q *queue) Lock() sqlbatch.Statement { return call(q.lock, "") }
 
-// SQL Server removes ghosts by itself: see docs/sqlserver.md.
+// SQL Server removes ghosts by itself: see docs/engines/sqlserver.md.
 func (q *queue) Bloat() sqlbatch.Statement  { return sqlbatch.Statement{} }
 func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 

@@ -6,7 +6,7 @@
 // on, as documented by Microsoft: locks on rows, key ranges and tables, their compatibility, queues and escalation;
 // isolation levels and row versions; hints; which indexes a hint admits; deadlocks and their victims; what an error
 // rolls back; limits and error numbers; and the wire, with attentions, broken connections and failovers at a moment
-// that a test chooses. docs/sqlserver.md lists the rules, each with its test.
+// that a test chooses. docs/internals/sqlserver-inside.md lists the rules, each with its test.
 //
 // Its limits: it has no optimizer (a plan is determined by the hints and the order of the text), ghost records only if
 // a test requests them, no pages (and therefore neither page locks nor latches), no disk (a commit cannot be lost,

@@ -15,7 +15,7 @@ import (
 
 // CitusVariable is the environment variable with the connection string of a Citus coordinator, and of one of its
 // databases in which all nodes were added. Nodes are reached at the addresses of citus_add_node, and the role has a
-// lock_timeout, as described in docs/citus.md; the owner of the extension has none. compose.yaml starts such a cluster.
+// lock_timeout, as described in docs/operate/citus.md; the owner of the extension has none. compose.yaml starts such a cluster.
 const CitusVariable = "CHANQ_TEST_CITUS"
 
 // CitusSchema returns the connection string of that database with a new distributed schema for the test as its

@@ -1,0 +1,466 @@
+// Package guides has the code of docs/guides that no other example has.
+package guides
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/pgnotify"
+)
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// memory returns a new database in memory.
+func memory() *sql.DB {
+	db, err := embedded.Open(":memory:")
+	check(err)
+	return db
+}
+
+// openQueue creates and opens a queue.
+func openQueue[T any](ctx context.Context, db *sql.DB, name string, spec chanq.Spec) *chanq.Queue[T] {
+	cfg := chanq.Config{Spec: spec}
+	check(chanq.Migrate(ctx, db, name, cfg))
+	queue, err := chanq.Open[T](ctx, db, name, cfg)
+	check(err)
+	return queue
+}
+
+func Example_shortRetriesOfAKey() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	payments := openQueue[int](ctx, db, "payments", chanq.Spec{Kind: chanq.KindOrdered})
+	_, err := payments.Send(ctx, chanq.Message[int]{Key: "ada", Body: 1}, chanq.Message[int]{Key: "ada", Body: 2})
+	check(err)
+
+	later := chanq.ExponentialBackoff(100*time.Millisecond, 10*time.Second) // a failed message delays its key
+	consumer, err := payments.Consume(ctx, chanq.ConsumerConfig{Backoff: later})
+	check(err)
+	check(consumer.Handle(8, func(_ context.Context, lease *chanq.Lease[int]) error {
+		fmt.Println(lease.Body, "attempt", lease.Attempt)
+		if lease.Body == 1 && lease.Attempt == 1 {
+			return errors.New("the bank is away")
+		}
+		if lease.Body == 2 {
+			consumer.Stop()
+		}
+		return nil
+	}))
+	// Output:
+	// 1 attempt 1
+	// 1 attempt 2
+	// 2 attempt 1
+}
+
+func Example_delays() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	mails := openQueue[string](ctx, db, "mails", chanq.Spec{})
+	for range 2 {
+		receipts, err := mails.Send(ctx, chanq.Message[string]{
+			Body:     "Your cart is waiting",
+			Delay:    time.Hour,      // it is due in an hour
+			TTL:      24 * time.Hour, // if no consumer has claimed it by then, it is dead-lettered
+			DedupKey: "cart 7",       // while it is in the queue, no other message with this key is stored
+		})
+		check(err)
+		fmt.Println(receipts[0].Duplicate)
+	}
+	_, err := mails.Send(ctx, chanq.Message[string]{Body: "Reset your password", Priority: chanq.PriorityUrgent})
+	check(err)
+	// Output:
+	// false
+	// true
+}
+
+func Example_schedule() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	reports := openQueue[string](ctx, db, "reports", chanq.Spec{})
+	report := func(at time.Time) error {
+		_, err := reports.Send(ctx, chanq.Message[string]{
+			Body:     at.Format(time.DateOnly),
+			DedupKey: "report " + at.Format(time.DateOnly), // two schedulers: one message
+			Delay:    time.Minute,                          // longer than their clocks differ
+		})
+		return err
+	}
+	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
+	check(report(at))
+	check(report(at.Add(3 * time.Second)))
+
+	next := at.Add(24 * time.Hour)
+	check(report(next))
+	admin, err := chanqadmin.Open(ctx, db, "reports", chanq.Config{})
+	check(err)
+	stats, err := admin.Stats(ctx)
+	check(err)
+	fmt.Println(stats.Scheduled, "reports")
+	// Output: 2 reports
+}
+
+func Example_daily() {
+	ctx, cancel := context.WithCancel(context.Background())
+	runs := 0
+	report := func(time.Time) error { runs++; cancel(); return nil }
+	every := time.Millisecond
+	for ctx.Err() == nil {
+		at := time.Now().Truncate(every).Add(every)
+		select {
+		case <-time.After(time.Until(at)):
+			check(report(at))
+		case <-ctx.Done():
+		}
+	}
+	fmt.Println(runs)
+	// Output: 1
+}
+
+func Example_status() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	reports := openQueue[int](ctx, db, "reports", chanq.Spec{Retain: 24 * time.Hour})
+	admin, err := chanqadmin.Open(ctx, db, "reports", chanq.Config{})
+	check(err)
+
+	receipts, err := reports.Send(ctx, chanq.Msg(2026))
+	check(err)
+	id := receipts[0].ID // keep it, for example in the URL that you give to the client
+
+	entry, err := admin.Get(ctx, id)
+	switch {
+	case errors.Is(err, chanq.ErrNotFound):
+		fmt.Println("acked and not kept, cancelled, or never sent")
+	case err != nil:
+		check(err)
+	case entry.State == chanqadmin.StateDead:
+		fmt.Println("dead:", entry.LastError)
+	default:
+		fmt.Println(entry.State, "attempt", entry.Attempts)
+	}
+
+	consumer, err := reports.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	_, err = db.ExecContext(ctx, "CREATE TABLE results (id TEXT PRIMARY KEY, pages INTEGER)")
+	check(err)
+	check(consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[int]) error {
+		pages := lease.Body / 2
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO results (id, pages) VALUES (?, ?)", lease.ID, pages); err != nil {
+				return err
+			}
+			return lease.AckTx(ctx, tx) // the result is stored once, and the message is done
+		})
+	}))
+	entry, err = admin.Get(ctx, id)
+	check(err)
+	fmt.Println(entry.State)
+
+	receipts, err = reports.Send(ctx, chanq.Msg(2027))
+	check(err)
+	found, err := reports.Cancel(ctx, receipts[0].ID)
+	check(err)
+	fmt.Println(len(found), "cancelled") // 0: it was no longer ready, scheduled or leased
+	// Output:
+	// ready attempt 0
+	// done
+	// 1 cancelled
+}
+
+// sealed is a codec that encrypts JSON.
+type sealed struct{ aead cipher.AEAD }
+
+func (s sealed) Encode(body any) ([]byte, error) {
+	plain, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return s.aead.Seal(nil, nil, plain, nil), nil
+}
+
+func (s sealed) Decode(data []byte, body any) error {
+	plain, err := s.aead.Open(nil, nil, data, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(plain, body)
+}
+
+type customer struct{ Name string }
+
+func Example_secrets() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	key := make([]byte, 32) // from your secret store
+	block, err := aes.NewCipher(key)
+	check(err)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	check(err)
+	cfg := chanq.Config{Codec: sealed{aead}}
+	check(chanq.Migrate(ctx, db, "customers", cfg))
+	customers, err := chanq.Open[customer](ctx, db, "customers", cfg)
+	check(err)
+	_, err = customers.Send(ctx, chanq.Msg(customer{"Ada"}))
+	check(err)
+	var stored []byte
+	check(db.QueryRowContext(ctx, "SELECT body FROM chanq_customers").Scan(&stored))
+	fmt.Println("readable:", strings.Contains(string(stored), "Ada"))
+
+	consumer, err := customers.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[customer]) error {
+		fmt.Println(lease.Body.Name)
+		return nil
+	}))
+	// Output:
+	// readable: false
+	// Ada
+}
+
+// upload is a reference to a file in a store of objects.
+type upload struct {
+	Bucket, Key string
+	Bytes       int64
+}
+
+func Example_references() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	uploads := openQueue[upload](ctx, db, "uploads", chanq.Spec{MaxBody: 4 << 10})
+	_, err := uploads.Send(ctx, chanq.Msg(upload{Bucket: "films", Key: "2026/tea.mp4", Bytes: 700 << 20}))
+	check(err)
+	big := openQueue[string](ctx, db, "texts", chanq.Spec{MaxBody: 4 << 10})
+	_, err = big.Send(ctx, chanq.Msg(strings.Repeat("x", 5<<10)))
+	fmt.Println(errors.Is(err, chanq.ErrTooLarge))
+	// Output: true
+}
+
+func Example_tenants() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	tenants := []string{"ada", "bob"}
+
+	queues := map[string]*chanq.Queue[int]{}
+	for _, tenant := range tenants {
+		name := "orders_" + tenant
+		check(chanq.Migrate(ctx, db, name, chanq.Config{}))
+		queue, err := chanq.Open[int](ctx, db, name, chanq.Config{Label: "orders/" + tenant})
+		check(err)
+		queues[tenant] = queue
+	}
+	fmt.Println(queues["ada"].Name(), queues["ada"].Label())
+
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 8, MaxKeys: 32}} // at most 32 tenants at a time
+	check(chanq.Migrate(ctx, db, "invoices", cfg))
+	invoices, err := chanq.Open[int](ctx, db, "invoices", cfg)
+	check(err)
+	for n := range 3 {
+		for _, tenant := range tenants {
+			_, err := invoices.Send(ctx, chanq.Message[int]{Key: tenant, Body: n})
+			check(err)
+		}
+	}
+	fmt.Println(invoices.Spec().MaxKeys)
+	// Output:
+	// orders_ada orders/ada
+	// 32
+}
+
+type welcome struct{ UserID int }
+
+func Example_welcome() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	mails := openQueue[welcome](ctx, db, "mails", chanq.Spec{})
+	_, err := mails.Send(ctx, chanq.Message[welcome]{Body: welcome{UserID: 7}, Delay: time.Hour})
+	check(err)
+	_, err = mails.Send(ctx, chanq.Msg(welcome{UserID: 8}))
+	check(err)
+	deliver := func(_ context.Context, user int) error { fmt.Println("welcome", user); return nil }
+	consumer, err := mails.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(100, func(ctx context.Context, lease *chanq.Lease[welcome]) error {
+		return deliver(ctx, lease.Body.UserID)
+	}))
+	// Output: welcome 8
+}
+
+func Example_oneOfABatch() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	measurements := openQueue[float64](ctx, db, "measurements", chanq.Spec{})
+	_, err := measurements.Send(ctx, chanq.Msg(1.5), chanq.Msg(-1.0), chanq.Msg(2.5))
+	check(err)
+	_, err = db.ExecContext(ctx, "CREATE TABLE measurements (value REAL NOT NULL)")
+	check(err)
+	consumer, err := measurements.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.HandleBatches(2, 500, 20*time.Millisecond, func(ctx context.Context, batch []*chanq.Lease[float64]) error {
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			var good []*chanq.Lease[float64]
+			for _, lease := range batch {
+				if lease.Body < 0 {
+					_ = lease.Nack(chanq.DeadLetter(errors.New("negative"))) // this one; the others are stored
+					continue
+				}
+				if _, err := tx.ExecContext(ctx, "INSERT INTO measurements VALUES (?)", lease.Body); err != nil {
+					return err
+				}
+				good = append(good, lease)
+			}
+			return chanq.AckTx(ctx, tx, good...)
+		})
+	}))
+	var sum float64
+	check(db.QueryRowContext(ctx, "SELECT SUM(value) FROM measurements").Scan(&sum))
+	fmt.Println(sum, consumer.Stats().Dead, "dead")
+	// Output: 4 1 dead
+}
+
+// open opens a file in development, and a server in production.
+func open(dsn string) (*sql.DB, chanq.Config, func() error, error) {
+	if !strings.HasPrefix(dsn, "postgres://") {
+		db, err := embedded.Open(dsn) // its driver also wakes consumers
+		return db, chanq.Config{}, func() error { return nil }, err
+	}
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return nil, chanq.Config{}, nil, err
+	}
+	notifier := pgnotify.New(db, pgnotify.Config{})
+	return db, chanq.Config{Notifier: notifier}, notifier.Close, nil
+}
+
+func Example_move() {
+	ctx := context.Background()
+	file, server := memory(), memory()
+	defer file.Close()
+	defer server.Close()
+	from := openQueue[string](ctx, file, "mails", chanq.Spec{})
+	_, err := from.Send(ctx, chanq.Message[string]{Body: `"later"`, Delay: time.Hour, Type: "reminder", DedupKey: "7"})
+	check(err)
+	mails := openQueue[json.RawMessage](ctx, server, "mails", chanq.Spec{})
+	old, err := chanqadmin.Open(ctx, file, "mails", chanq.Config{})
+	check(err)
+
+	page, err := old.List(ctx, chanqadmin.Select{State: chanqadmin.StateScheduled}, chanqadmin.List{Limit: 1000, Bodies: true})
+	check(err)
+	for _, e := range page.Entries {
+		_, err := mails.Send(ctx, chanq.Message[json.RawMessage]{
+			ID: e.ID, Body: e.Body, Type: e.Type, Headers: e.Headers, DedupKey: e.DedupKey, Delay: max(0, time.Until(e.DueAt)),
+		})
+		check(err)
+	}
+
+	admin, err := chanqadmin.Open(ctx, server, "mails", chanq.Config{})
+	check(err)
+	moved, err := admin.Get(ctx, page.Entries[0].ID)
+	check(err)
+	fmt.Println(moved.State, moved.Type, string(moved.Body), time.Until(moved.DueAt) > 59*time.Minute)
+	// Output: scheduled reminder "later" true
+}
+
+func TestOpenOpensAFile(t *testing.T) {
+	db, cfg, closeNotifier, err := open(filepath.Join(t.TempDir(), "shop.db"))
+	require.NoError(t, err)
+	require.NoError(t, chanq.Migrate(t.Context(), db, "orders", cfg))
+	require.NoError(t, closeNotifier())
+	require.NoError(t, db.Close())
+}
+
+func TestAFailedMailIsSentAgain(t *testing.T) {
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mails", chanq.Config{}))
+	mails, err := chanq.Open[string](t.Context(), db, "mails", chanq.Config{})
+	require.NoError(t, err)
+	_, err = mails.Send(t.Context(), chanq.Msg("Welcome"))
+	require.NoError(t, err)
+
+	soon := func(*chanq.Delivery, error) time.Duration { return time.Millisecond }
+	consumer, err := mails.Consume(t.Context(), chanq.ConsumerConfig{Backoff: soon})
+	require.NoError(t, err)
+	require.NoError(t, consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[string]) error {
+		if lease.Attempt == 1 {
+			return errors.New("the mail server is away")
+		}
+		consumer.Stop() // the second attempt
+		return nil
+	}))
+	require.EqualValues(t, 1, consumer.Stats().Acked)
+}
+
+func TestAnAckIsStored(t *testing.T) {
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mails", chanq.Config{}))
+	mails, err := chanq.Open[string](t.Context(), db, "mails", chanq.Config{})
+	require.NoError(t, err)
+	_, err = mails.Send(t.Context(), chanq.Msg("Welcome"))
+	require.NoError(t, err)
+	consumer, err := mails.Consume(t.Context(), chanq.ConsumerConfig{})
+	require.NoError(t, err)
+
+	lease := <-consumer.C() // no sleep: it waits for the message
+	require.NoError(t, lease.Ack())
+	require.NoError(t, lease.Wait(t.Context())) // the ack is in the database
+	empty, err := mails.Empty(t.Context())
+	require.NoError(t, err)
+	require.True(t, empty)
+	require.NoError(t, consumer.Shutdown(t.Context()))
+}
+
+// mailer sends each mail once, by the ID of its message.
+type mailer struct {
+	known map[chanq.ID]bool
+	sent  int
+}
+
+func (m *mailer) welcome(_ context.Context, lease *chanq.Lease[string]) error {
+	if !m.known[lease.ID] {
+		m.known[lease.ID] = true
+		m.sent++
+	}
+	return nil
+}
+
+func TestASecondDeliverySendsNoSecondMail(t *testing.T) {
+	id, mails := chanq.NewID(), mailer{known: map[chanq.ID]bool{}}
+	welcome := mails.welcome
+	for range 2 {
+		lease := &chanq.Lease[string]{Delivery: chanq.Delivery{ID: id, Attempt: 1}, Body: "Ada"}
+		require.NoError(t, welcome(t.Context(), lease))
+	}
+	require.Equal(t, 1, mails.sent)
+}
