@@ -382,7 +382,10 @@ func ExampleJoinHooks() {
 		LeaseLost: func(e chanq.LeaseLostEvent) {
 			alarm("handler was too slow, or the database away", "queue", e.Queue, "id", e.ID)
 		},
-		Availability: func(e chanq.AvailabilityEvent) { alarm("database", "queue", e.Queue, "up", e.Up, "error", e.Err) },
+		Availability: func(e chanq.AvailabilityEvent) {
+			alarm("database", "queue", e.Queue, "up", e.Up, "error",
+				e.Err)
+		},
 	})
 	config := chanq.Config{Hooks: hooks}
 	_ = config

@@ -11,18 +11,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that were claimed before
-// (see sqlbatch.Heads).
+// The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that
+// were claimed before (see sqlbatch.Heads).
 //
 // On SQL Server claims of different consumers also share a head, in a table (see shared).
 //
-// A claim moves the head behind the last position that it has taken. A message might appear before the head later, because its transaction took
-// long to commit, another process released it, or its lease expired. Claims do not see it, but a rescan does: a statement that reads from
-// the beginning once a second, without a lock (rescan.go). What it finds moves the head back. Releases of this process move the head back
-// immediately.
+// A claim moves the head behind the last position that it has taken. A message might appear before the head later,
+// because its transaction took long to commit, another process released it, or its lease expired. Claims do not see it,
+// but a rescan does: a statement that reads from the beginning once a second, without a lock (rescan.go). What it finds
+// moves the head back. Releases of this process move the head back immediately.
 //
-// If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare that all consumers of
-// the queue together spend 5 % of the time on them. A single slow rescan does not count: see cost.
+// If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare
+// that all consumers of the queue together spend 5 % of the time on them. A single slow rescan does not count: see
+// cost.
 
 const (
 	// rescanEvery is the minimum time between two rescans.
@@ -33,8 +34,8 @@ const (
 	rescanSlow = 50 * time.Millisecond
 )
 
-// PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none. Nacked messages are due
-// later, at another position.
+// PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none.
+// Nacked messages are due later, at another position.
 func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	low := notify.NoPlace
 	for _, l := range leases {
@@ -48,8 +49,8 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// cost is the time that a rescan takes: the lesser of the last two. One of the two might have waited for a lock, or for a stopped database
-// or process; the following pause would then be minutes or hours.
+// cost is the time that a rescan takes: the lesser of the last two. One of the two might have waited for a lock, or for
+// a stopped database or process; the following pause would then be minutes or hours.
 type cost struct{ last time.Duration }
 
 // of records a time, and returns the cost.
@@ -79,8 +80,8 @@ type head struct {
 	hurried   bool          // the next rescan begins as soon as rest allows
 	due       time.Duration // of the next message that the last rescan found; 0: it found none
 
-	// The first claim after a rescan that moved the head back walks over the rows in between. If that takes long, it is part of the price
-	// of the rescan.
+	// The first claim after a rescan that moved the head back walks over the rows in between. If that takes long, it is
+	// part of the price of the rescan.
 	lowered bool
 	walk    cost
 	usual   time.Duration // what a claim takes otherwise
@@ -93,8 +94,8 @@ func newHead(pollMax time.Duration) head {
 
 // ask returns where a claim begins.
 //
-// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim itself reaches back that far, but
-// from its own time: a later claim has to begin there.
+// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim itself reaches
+// back that far, but from its own time: a later claim has to begin there.
 func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	from := h.now
 	for p := range from {
@@ -105,8 +106,9 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	return from
 }
 
-// shared reports that the next claim may begin behind what other consumers have claimed. After an empty claim it may not: a message might be
-// between the two. Nor while the head is lower than it was: what is left there is before the others' claims.
+// shared reports that the next claim may begin behind what other consumers have claimed. After an empty claim it may
+// not: a message might be between the two. Nor while the head is lower than it was: what is left there is before the
+// others' claims.
 func (h *head) shared() bool {
 	for p := range h.now {
 		if h.now[p].Compare(h.top[p]) < 0 {
@@ -175,8 +177,8 @@ func (h *head) begin(now time.Duration) {
 
 // end applies the result of a rescan. It reports that a message is ready before the head.
 //
-// A rescan sees the messages that existed when it began. Claims find the messages at or behind the head of that time themselves. If the
-// database's clock was set back, the head follows.
+// A rescan sees the messages that existed when it began. Claims find the messages at or behind the head of that time
+// themselves. If the database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
 	if s.Known {
@@ -207,8 +209,8 @@ func (h *head) end(s rescan) (below bool) {
 	return below
 }
 
-// wait returns the maximum time to wait for a useful rescan: one that is hurried, or that finds a message whose due time the last one has
-// seen.
+// wait returns the maximum time to wait for a useful rescan: one that is hurried, or that finds a message whose due
+// time the last one has seen.
 func (h *head) wait(now time.Duration) time.Duration {
 	switch {
 	case h.underWay, h.due == 0 && !h.hurried:

@@ -42,7 +42,8 @@ func rescaned(heads sqlbatch.Heads) head {
 
 func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := rescaned(headsAt(10, 20, 30, 40))
-	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41), at(priorityNormal, 12)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41),
+		at(priorityNormal, 12)}, 0, 0)
 	raised := behind(headsAt(10, 25, 30, 45), normal, urgent)
 	require.Equal(t, raised, f.ask(0), "urgent messages do not hide low ones")
 	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
@@ -53,7 +54,8 @@ func TestAClaimBeginsBehindOtherConsumersUnlessItKnowsOfAMessageBefore(t *testin
 	f := newHead(second)
 	found := func(due int64, consumers int) {
 		f.begin(0)
-		f.end(rescan{Rescan: table.Rescan{Known: true, Ready: [4]bool{normal: true}, Heads: headsAt(due, due, due, due), Consumers: consumers}})
+		f.end(rescan{Rescan: table.Rescan{Known: true, Ready: [4]bool{normal: true}, Heads: headsAt(due, due, due, due),
+			Consumers: consumers}})
 	}
 	claimed := func(due ...int64) {
 		rows := make([]table.Claimed, len(due))
@@ -108,13 +110,15 @@ func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(second)
 	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0, 0)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: headsAt(200, 50, 200, 60)}}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready,
+		Heads: headsAt(200, 50, 200, 60)}}))
 	require.Equal(t, behind(headsAt(200, 50, 200, 120), urgent), f.ask(0),
 		"what it saw at or behind the head of its beginning has been claimed since, or is still to come")
 
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
 	f.begin(2 * second)
-	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready, Heads: headsAt(300, 150, 300, 300)}}))
+	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready,
+		Heads: headsAt(300, 150, 300, 300)}}))
 	require.Equal(t, headsAt(300, 150, 300, 300), f.ask(0), "other consumers have claimed the rest")
 
 	before := f
@@ -234,11 +238,13 @@ func TestTheClaimThatARescanSendsBackIsPartOfItsPrice(t *testing.T) {
 	require.True(t, f.isDue(2*second), "another claim does not count")
 	f.claimed(nil, 10*time.Millisecond, 2*second)
 	f.begin(2 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: headsAt(1, 200, 200, 200)}, began: 2 * second}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true},
+		Heads: headsAt(1, 200, 200, 200)}, began: 2 * second}))
 	f.claimed(nil, second, 3*second)
 	require.True(t, f.isDue(3*second), "a single slow claim does not count")
 	f.begin(3 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true}, Heads: headsAt(0, 300, 300, 300)}, began: 3 * second}))
+	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true},
+		Heads: headsAt(0, 300, 300, 300)}, began: 3 * second}))
 	f.claimed(nil, 210*time.Millisecond, 4*second)
 	require.False(t, f.isDue(4*second+4*second-1), "20 times the additional duration")
 	require.True(t, f.isDue(4*second+4*second))
