@@ -19,7 +19,9 @@ func commands() (string, error) {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "chanq")
-	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/chanq").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", binary, "./cmd/chanq")
+	build.Env = append(os.Environ(), "GOWORK=") // the command is another module of the workspace
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	help := func(args ...string) (string, error) {
