@@ -15,48 +15,34 @@
 //	}
 //	check(consumer.Shutdown(ctx)) // nil: all acks are stored
 //
-// In your module: go get github.com/chanq/chanq@main.
+// You send on a channel, and any number of processes receive on another. In between is a table in SQL Server,
+// PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@main.
 //
-// A Producer batches sends into multi-row INSERTs. A Consumer claims batches ahead of its readers and delivers them as leases on a
-// buffered channel. Acks and nacks are batched into periodic statements. chanq is made for SQL Server. The same code runs on
-// PostgreSQL, and on SQLite, which needs no installation.
+// Start with Migrate, once, and Open. Then choose:
 //
-// Delivery is at least once. Each claim of a message assigns a fence (a fencing token), an integer that increases with every claim,
-// and every later write checks it. A consumer whose lease has ended cannot settle a message that another consumer holds.
+//   - To send a few messages, Queue.Send. To send many, a Producer.
+//   - To receive, Queue.Consume. Consumer.Handle and HandleBatches call your function in a pool of workers. Consumer.C,
+//     All and Receive give you leases to settle.
+//   - To send or ack together with your rows, InTx with Queue.SendTx and Delivery.AckTx.
+//   - To replace a message by others in the next queue, Pipe.
 //
-// Begin with Migrate, once, and Open. Queue.Send sends a few messages, and Queue.Producer many: through a channel (Producer.C) or
-// waiting for the database (Producer.Send). Queue.Consume reads: Consumer.C, Consumer.All and Consumer.Receive yield leases to settle,
-// and Consumer.Handle and HandleBatches call a function in a pool of workers. Pipe is a stage of a pipeline.
-// ConsumerConfig.StopWhenIdle is for programs that drain a queue and exit.
+// Delivery is at least once. Each claim gives a message a new, greater fence (fencing token), and every later write
+// checks it. So a consumer whose lease was lost cannot settle a message that another one holds. ARCHITECTURE.md
+// describes the path of a message, function by function.
 //
-// Queue.SendTx, Delivery.AckTx and AckTx join the caller's transaction: a message and the rows that it belongs to are stored together
-// or not at all. InTx runs such a transaction.
+// # Stopping
 //
-// The path of a message (ARCHITECTURE.md describes it function by function):
+// Handle, HandleBatches and Pipe stop in these steps by themselves. If you read the channel, call Shutdown.
 //
-//	Producer.Send → a batch → INSERT → claim → a feed → Consumer.C → your code → Lease.Ack → a batch → DELETE
+//   - After Stop, a cancelled context or a permanent error: claims stop, and leases that no reader has taken are
+//     released.
+//   - DrainFor later, or when the context of Shutdown is cancelled: the contexts of leases are cancelled with
+//     ErrStopped, and an error releases the message.
+//   - 1 s later: leases that are held are released.
+//   - 5 s later: settles that are not stored are given up. Their leases expire.
 //
-// During that time the extender extends the leases that the process holds.
-//
-// # The end of a consumer
-//
-// Handle, HandleBatches and Pipe end their consumer, and return as soon as all its work has ended. Shutdown does the same for programs
-// that read the channel.
-//
-//   - Stop, the end of the context, or a permanent error: no new call begins, and calls that have begun continue. Delivery.Stopping is
-//     closed. Leases that no reader has taken are released.
-//   - DrainFor later, or at the end of Shutdown's context: the contexts of leases end with ErrStopped. An error that a handler returns
-//     from now on releases its message.
-//   - 1 s later: leases that are still held are released, and settles by their holders return ErrLeaseLost. Handlers that have not
-//     returned are counted in the error.
-//   - 5 s later: settles that are not stored are counted in the error. Their leases expire in the database.
-//
-// A batch that was received before the stop is still passed to its handler. No release counts as an attempt. Leases that were given
-// to AckTx are left to their transaction.
-//
-// A queue is in one database. Package chanqshards combines several databases into one queue.
-//
-// docs/README.md in the repository is the index of the documentation.
+// A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The folder
+// docs of the repository has guides, for example for several databases (package chanqshards).
 package chanq
 
 import (
@@ -78,25 +64,22 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Queue is one queue of messages whose bodies are of type T. It is safe for concurrent use and holds no connection and no goroutine.
+// Queue is one queue of messages whose bodies are of type T. It is safe for concurrent use, holds no connection and no
+// goroutine, and does not need to be closed.
 //
-// SQLite has one writer. A goroutine that holds a transaction there may call SendTx, AckTx and CancelTx. Any other call of chanq that
-// goes to the database (Send, Flush, Wait, chanqadmin.Queue.Stats …) would wait for the transaction, and the transaction for the call,
-// until the call's context ends. With the context that InTx passes to its function such calls return an error immediately instead, on
-// every database.
+// On SQLite, which has one writer, call SendTx, AckTx and CancelTx while your goroutine holds a transaction. Any other
+// call that goes to the database, such as Send, Flush, Wait, Shutdown or Close, would wait for your transaction until
+// its context is cancelled.
 type Queue[T any] struct{ core *queue }
 
-// Open opens a queue whose tables Migrate created, with the same arguments. It costs two round trips and starts no goroutine. A Queue
-// does not need to be closed. The caller owns db, and closes it after the last Producer and Consumer have ended.
+// Open opens a queue whose tables Migrate created, with the same arguments. It costs two round trips and starts no
+// goroutine. Close db after the last Producer and Consumer have stopped.
 //
-// A body that cannot be decoded into T is dead-lettered immediately (CauseUndecodable). A consumer that opens the queue with a wrong T
-// therefore moves all messages to the dead-letter table; chanqadmin.Queue.Redrive makes them ready again.
+// Open never changes the schema. Its errors say what to do: ErrNoSchema, ErrNewerSchema, ErrSpec, or a database that
+// would break a guarantee, for example ErrNotDurable (docs/operate/schema.md).
 //
-// Open never changes the schema. The errors ErrNoSchema, ErrNewerSchema and ErrSpec state the remedy. Open also refuses a database
-// that would break the guarantees of chanq: tables from before the first release, an encoding that cannot represent all messages,
-// commits that may be lost (ErrNotDurable; see Config.Durability).
-//
-// Open refuses a T that is an interface with methods, into which JSON can never be decoded.
+// A body that cannot be decoded into T is dead-lettered immediately (CauseUndecodable), so a wrong T dead-letters all
+// messages; chanqadmin.Queue.Redrive makes them ready again. T cannot be an interface with methods.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := openCore(ctx, db, queue, cfg)
 	if err != nil {
@@ -111,28 +94,23 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 // Name returns the queue's name.
 func (q *Queue[T]) Name() string { return q.core.names.Queue }
 
-// Spec returns the stored Spec of the queue as this process last read it: when the Queue was opened, or with the last heartbeat of
-// one of its consumers.
+// Spec returns the stored Spec of the queue as this process last read it: in Open, or with a consumer's heartbeat.
 func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.Policy()) }
 
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
-// Send stores messages and waits for the commit, without a Producer. A nil error means that all of them are in the database. If the
-// error is not nil, none of them is, unless the error is Unknown. There is a Receipt for each message, in order. Without messages Send
-// does nothing.
+// Send stores messages and waits for the commit, without a Producer. After a nil error all of them are in the database,
+// after an error none, unless it is Unknown. You get a Receipt for each message, in order. For many concurrent sends a
+// Producer is faster.
 //
-// Send repeats a statement that the database refuses or rolls back, or whose outcome is unknown, until ctx ends, with the same IDs. If
-// ctx has no deadline, Send therefore waits until an outage ends. When ctx ends, the error is an *OpError that wraps its cause and
-// reports in Unknown whether the messages may be stored. Messages that are sent again with the IDs of the receipts are not stored
-// twice while they are in the queue. If the database rejects a message, Send returns immediately. All messages are checked before the
-// first is stored.
+// Send repeats its statement until ctx is cancelled, unless the database rejects a message: without a deadline it waits
+// until an outage is over. Then you get an *OpError with the cause of ctx. To send again, set the IDs of the receipts:
+// see Message.ID.
 //
-// Send borrows one connection of the *sql.DB for the call. One round trip stores up to 500 messages or 4 MiB of bodies. If a DedupKey
-// or an ID set by the caller is already in the queue, Send costs one more. Larger sends, and several messages with a DedupKey or such
-// an ID, use one transaction, which costs two more. Each attempt of a statement has Config.StatementTimeout. For many concurrent sends
-// use a Producer, which stores the messages of many calls with one statement. Send is safe for concurrent use. On SQLite a goroutine
-// that holds a transaction must not call it: see Queue.
+// It borrows one connection, and costs one round trip per 500 messages or 4 MiB of bodies. It costs one more if a
+// DedupKey or your own ID is already in the queue, and two for a transaction if there are several statements, keys or
+// such IDs.
 func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	core := q.core
 	rows, receipts, keyed, err := rowsOf(core, ms)
@@ -166,35 +144,26 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	return receipts, nil
 }
 
-// Wake makes idle consumers of this queue poll immediately. Call it after the commit of your own transaction that used SendTx; InTx
-// does the same. It costs no round trip. Consumers of other processes are woken only through a Notifier; without one they poll within
-// about 1 s, or ConsumerConfig.PollEvery if that is longer.
+// Wake makes idle consumers of this queue poll immediately. Call it after your own transaction with SendTx has
+// committed; InTx does it for you. It costs no round trip. Other processes are woken by a Notifier, or poll within
+// ConsumerConfig.PollEvery (1 s).
 func (q *Queue[T]) Wake() {
 	q.core.signals.Wake()
 }
 
-// Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not. Dead and done messages do
-// not count. To decide that a queue is drained use Empty instead of the counts of chanqadmin.Queue.Stats: on SQL Server Stats leaves
-// out rows that are locked at that moment.
+// Empty reports whether the queue has no ready, scheduled or leased message. Use it to decide that a queue is drained:
+// on SQL Server chanqadmin.Queue.Stats leaves out locked rows. It costs one round trip and waits for no locked row.
 //
-// The answer is valid for one moment during the call. Empty never returns true while a committed message is in the queue. A message
-// counts until the commit of its ack or of its move to the dead-letter table: while another process holds it, while an AckTx is open,
-// and while an Ack waits to be written (see Consumer.Flush). A message that a Producer has not stored, or a SendTx has not committed,
-// need not count. On SQL Server Empty may also return false while a transaction that has written to the queue is open. Call it again
-// before concluding that a message is left.
-//
-// Empty costs one round trip, and reads one entry of the primary key if the newest message is live. Otherwise it also reads the
-// entries of ended messages that the database has not cleaned up: on PostgreSQL until a vacuum, on SQL Server until its ghost
-// cleanup. It never waits for a locked row. On SQL Server, if a first read finds no row, a second one locks the table against writers
-// while it reads.
+// Empty never returns true while a committed message is in the queue. A message counts until its ack has committed:
+// while an AckTx is open, and while an Ack waits to be written (see Consumer.Flush). On SQL Server, Empty can also
+// return false while a transaction that wrote to the queue is open: call it again.
 func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 	err = q.core.once(ctx, q.core.table.SQL.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
 	return empty, q.core.fail("empty", err)
 }
 
-// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. The settle or extension of a lease
-// on such a message returns ErrLeaseLost. Cancel costs one round trip per 400 messages on SQL Server, per 1000 on PostgreSQL and
-// SQLite.
+// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. Settling or extending
+// a lease on such a message returns ErrLeaseLost. It costs one round trip per 1000 messages, on SQL Server per 400.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	core := q.core
 	if err := core.outsideTx(ctx, "use CancelTx"); err != nil {
@@ -204,8 +173,8 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	return found, core.fail("cancel", err)
 }
 
-// CancelTx is Cancel in the caller's transaction: the messages are deleted if and when the transaction commits. It waits for locked
-// rows until ctx ends. Settles of the messages wait until the transaction ends. After an error, roll back.
+// CancelTx is Cancel in your transaction: the messages are deleted when it commits, and their settles wait for it. It
+// waits for locked rows until ctx is cancelled. After an error, roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
 	if err := checkTx("cancel", tx); err != nil {
 		return nil, err
@@ -227,8 +196,8 @@ type queue struct {
 	identity string // of the queue in its database
 }
 
-// newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors need no further
-// wrapping.
+// newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors
+// need no further wrapping.
 func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // err names the queue
@@ -273,7 +242,8 @@ func (q *queue) render(slots int) {
 // on returns the statements of the queue, bound to the sessions of s.
 func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.table, Part: s} }
 
-// once runs one statement on its own session, within Config.StatementTimeout, for calls outside of a producer or consumer.
+// once runs one statement on its own session, within Config.StatementTimeout, for calls outside of a producer or
+// consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := session.OpenOnce(q.db, q.table.Dialect)
 	defer s.Close()

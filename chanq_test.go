@@ -101,7 +101,8 @@ func TestADatabaseOfOneConnectionIsRefused(t *testing.T) {
 	}
 }
 
-// A limit of one connection is the usual way to share a database in memory, and no reason to wait for another connection.
+// A limit of one connection is the usual way to share a database in memory, and no reason to wait for another
+// connection.
 func TestADatabaseInMemoryWithOneConnectionIsMigratedAtOnce(t *testing.T) {
 	db, err := sql.Open("sqlite", ":memory:")
 	require.NoError(t, err)

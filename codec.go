@@ -7,30 +7,25 @@ import (
 	"github.com/chanq/chanq/internal/text"
 )
 
-// Codec turns message bodies into bytes and back. It must be safe for concurrent use. Bodies of type []byte, string and
-// json.RawMessage bypass the codec: they are stored and read unchanged. The only exception is JSON in UTF-16 that another program has
-// stored: a json.RawMessage receives it in UTF-8.
+// Codec turns message bodies into bytes and back, for example encrypted (docs/guides/data.md). It must be safe for
+// concurrent use. Bodies of type []byte, string and json.RawMessage bypass it: they are stored and read unchanged. (But
+// a json.RawMessage receives another program's UTF-16 in UTF-8.)
 //
-// Encode runs where the message is handed over: within Send and SendTx, in a worker of Pipe, and for Producer.C in the producer's
-// intake. Decode runs in the consumer's feed, a separate goroutine, while the next claim runs. A panic in a method is an error of
-// that message. Methods must not call runtime.Goexit, as t.FailNow does: it ends their goroutine.
-//
-// A method that does not return blocks only the goroutine that it runs in. Close and Shutdown return when their contexts end. A
-// method must not wait for its own caller: Encode not for Flush or Close of that producer, Decode not for Shutdown of that consumer.
+// Encode runs within Send and SendTx, in a worker of Pipe, and in the intake of Producer.C, Decode in the consumer's
+// feed. A panic is an error of that message. A method must not call runtime.Goexit, as t.FailNow does, and must not
+// wait for its caller, for example by Flush or Shutdown.
 type Codec interface {
 	// Encode returns the bytes of body, which must not change afterwards.
 	Encode(body any) ([]byte, error)
-	// Decode reads data into body, a pointer. A body that keeps a part of data also keeps the data of neighbouring messages in
-	// memory.
+	// Decode reads data into body, a pointer. If body keeps a part of data, the data of neighbouring messages stays in
+	// memory too.
 	Decode(data []byte, body any) error
 }
 
-// JSON is the default Codec: encoding/json. It writes UTF-8. It also reads UTF-16 and byte order marks, which other programs may
-// store. Text that is neither is an error, both ways: encoding/json alone would replace it by U+FFFD. For file names and other bytes use
-// a []byte. Encode names the field that is not UTF-8, if no MarshalJSON or MarshalText computes it.
-//
-// The rest is as in encoding/json. A number that is decoded into an any becomes a float64, which changes integers beyond 2^53: use an
-// int64, a json.Number or a json.RawMessage. A time.Time loses its monotonic clock reading. NaN and infinities are errors.
+// JSON is the default Codec: encoding/json, in UTF-8. It also reads UTF-16 and byte order marks. Text that is neither
+// is an error, both ways: for file names and other bytes use a []byte. As in encoding/json, a number in an any becomes
+// a float64, which changes integers beyond 2^53: use an int64 or json.Number. A time.Time loses its monotonic clock
+// reading. NaN and infinities are errors.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}

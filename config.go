@@ -14,70 +14,65 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config configures how a program uses a queue. The zero value suits most programs. Spec has the settings that all programs share.
+// Config is how your program uses a queue. The zero value suits most programs.
 type Config struct {
-	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue that Migrate makes.
+	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue
+	// that Migrate makes.
 	Spec
-	// Dialect of the database. Set it if the database accepts the SQL of one of the three but reports another version. Default: the dialect
-	// of the *sql.DB's driver if it is go-mssqldb, pgx, lib/pq or modernc.org/sqlite. With another driver, for example one that wraps one
-	// of these, chanq queries the version of the database, which costs up to four round trips.
+	// Dialect of the database. Set it for a driver around go-mssqldb, pgx, lib/pq or modernc.org/sqlite, for example
+	// for tracing, to save up to four round trips. Set it too if a database of one dialect reports another version.
+	// Default: detected.
 	Dialect Dialect
-	// Shard identifies one shard of a queue over several databases. Set it in programs that migrate or operate that shard. Package
-	// chanqshards sets it for programs that send and consume. Migrate stores it: for shard 0 a zero Set is generated; for other
-	// shards it is an error. Open returns ErrShards if the stored value differs; StoredConfig returns the stored value. Default:
-	// the queue has no shards.
+	// Shard identifies one shard of a queue over several databases. Set it to migrate or operate one shard; package
+	// chanqshards sets it for the rest. Migrate stores it, and generates the Set of shard 0, which the others need. A
+	// different stored value is ErrShards. Default: the queue has no shards.
 	Shard ShardMark
-	// Label names the queue in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in several databases.
-	// Package chanqshards sets it, for example to "orders/east". Default: the queue's name. Range: at most 256 bytes.
-	// It must be UTF-8 without control characters.
+	// Label names the queue in errors, hooks, logs, metrics and Lease.Queue. Set it for queues with the same name in
+	// several databases, for example to "orders/east", as chanqshards does. Default: the queue's name. Range: at most
+	// 256 bytes. It must be UTF-8 without control characters.
 	Label string
-	// Schema that holds the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite. Range: at most 63 bytes. It
-	// must be UTF-8 without control characters and line breaks.
+	// Schema is the database schema of the tables. Default: dbo on SQL Server, public on PostgreSQL, main on SQLite.
+	// Range: at most 63 bytes. It must be UTF-8 without control characters and line breaks.
 	Schema string
-	// Codec of bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
+	// Codec encodes bodies that are neither []byte, string nor json.RawMessage. Default: JSON.
 	Codec Codec
-	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits. Such settings are delayed
-	// durability of SQL Server, synchronous_commit = off of PostgreSQL, and synchronous below FULL of SQLite: with
-	// DurabilityRequired they return ErrNotDurable. Default: DurabilityRequired.
+	// Durability controls whether Open and Migrate accept a database that can lose confirmed commits. See
+	// docs/operate/schema.md. Default: DurabilityRequired.
 	Durability Durability
-	// Notifier wakes idle consumers of other processes. With NoNotifier they find the messages at their next poll, after
-	// ConsumerConfig.PollEvery at the latest. Default: the one of embedded.Open; otherwise none. (It is the driver
-	// of the *sql.DB, if that is a Notifier.)
+	// Notifier wakes idle consumers of other processes. Without one, or with NoNotifier, they find messages at their
+	// next poll. Default: the one of embedded.Open; otherwise none. (It is the driver of the *sql.DB, if that is a
+	// Notifier.)
 	Notifier Notifier
-	// Hooks are functions that chanq calls on events. Default: none.
+	// Hooks are functions that chanq calls on events, for example LogHooks. Default: none.
 	Hooks Hooks
-	// MaxCrashes is how many leases of a message may expire in a row before it is dead-lettered. That happens to each message that a
-	// process held when it died, was paused, or could not reach the database for longer than ConsumerConfig.LeaseFor, and to a message
-	// whose handler hangs until ConsumerConfig.MaxExtend. A handler that returns clears the count. From the second lease in a row on, the
-	// message is due again after a random time: up to 1 min, then up to 2, 4, … min, at most 1 h. So it comes together with other
-	// messages each time, and only a message that ends each of its processes is dead-lettered. With the default that takes half an hour
-	// on average. On an ordered queue its key waits as long, and the first process that it ends is not counted. Default: 8. Range: 1 to
+	// MaxCrashes is how many leases of a message can expire in a row before it is dead-lettered. A lease expires if its
+	// process dies, pauses, or cannot reach the database for longer than ConsumerConfig.LeaseFor, or if its handler
+	// hangs until ConsumerConfig.MaxExtend. When a handler returns, the count is cleared. Default: 8. Range: 1 to
 	// 10,000.
+	//
+	// From the second lease on, the message is due after a random time of up to 1, 2, 4, … min, at most 1 h, so its
+	// neighbours are not dead-lettered with it. On an ordered queue its key waits too.
 	MaxCrashes int
-	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL. There the rows of ended messages
-	// stay in the live table until a vacuum. If there are many, the consumer vacuums the table. Without the permission,
-	// Hooks.Housekeeping reports what to grant. 100 years leaves vacuuming to autovacuum. Default: 1 s. Range: 10 ms to 100 years.
+	// VacuumEvery is the least time between two checks of a consumer for dead rows on PostgreSQL. If there are many, it
+	// vacuums the table. Hooks.Housekeeping reports a missing permission. 100 years leaves vacuuming to autovacuum.
+	// Default: 1 s. Range: 10 ms to 100 years.
 	VacuumEvery time.Duration
-	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If the table chanq__samples is
-	// missing, or the role lacks permission to write it, the program works without it, and Hooks.Housekeeping reports it. Default:
-	// HistoryKept.
+	// History controls whether this program adds to the history that chanqadmin.Queue.History returns. If it cannot
+	// write the table chanq__samples, Hooks.Housekeeping tells you. Default: HistoryKept.
 	History History
-	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced.
-	// SetConnMaxLifetime does not replace connections that are always in use: after a switch to another server by DNS
-	// they would stay with the old one. A connection that was idle for 1 min is also replaced. No statement and no
-	// transaction is interrupted. Connections to SQLite are not replaced. Default: 30 min. Range: 100 ms to 100 years.
+	// SessionMaxAge is the age at which a connection of this queue's producers, consumers and Notifier is replaced. So
+	// they follow a switch to another server by DNS; SetConnMaxLifetime does not replace connections in constant use.
+	// After 1 min of idleness it is replaced too. No statement is interrupted. SQLite keeps its connections. Default:
+	// 30 min. Range: 100 ms to 100 years.
 	SessionMaxAge time.Duration
-	// StatementTimeout is the deadline of every statement of this queue. It applies to producers and consumers, to Open,
-	// Queue.Send, Cancel and Empty, and to package chanqadmin. A statement that takes longer is cancelled. Producers, consumers and
-	// Send repeat it; the other calls return an error. Migrate, chanqadmin.Configure and Drop, and calls with a Tx end only with
-	// their context.
+	// StatementTimeout is the deadline of every statement of this queue. Then producers, consumers and Queue.Send
+	// repeat it; Open, Cancel, Empty and package chanqadmin return an error. Default: 30 s. Range: 1 ms to 1 h.
 	//
-	// A message that takes longer to store alone gets more time with each attempt, up to 2 min. Settles and extensions are repeated sooner,
-	// after a third or a sixth of LeaseFor, unless leases are short. A claim has at most LeaseFor. A claim that fails is repeated for half
-	// as many messages, down to one, and then without the contents. An attempt fails if the contents of the message cannot be read twice,
-	// or not within this time, while the database answers. Default: 30 s. Range: 1 ms to 1 h.
-	//
-	// For chanqadmin.Open the default is 1 h, since one statement may move 1,000 large messages.
+	//   - Migrate, chanqadmin.Configure and Drop, and calls with a Tx have the deadline of their context alone. For
+	//     chanqadmin.Open the default is 1 h.
+	//   - A message that takes longer to store gets more time with each try, up to 2 min.
+	//   - Settles and extensions are repeated sooner, after a part of LeaseFor. So are claims, each for half as many
+	//     messages. If contents cannot be read twice, the attempt fails.
 	StatementTimeout time.Duration
 }
 
@@ -85,10 +80,9 @@ type Config struct {
 type History uint8
 
 const (
-	// HistoryKept makes each Queue with a producer or consumer add its counts to the table chanq__samples every 10 s: one statement for
-	// three rows, or one read if it has done nothing. One process at a time also counts the messages: one Stats and one more such statement
-	// per 10 s, and one DELETE of old samples per minute. A Queue without producer and consumer adds the counts of Send, SendTx and InTx
-	// once, 10 s later.
+	// HistoryKept adds this program's counts to the table chanq__samples every 10 s, with one statement per queue. One
+	// process also counts the messages, with one Stats and one statement per 10 s. Sends without a Producer are added
+	// 10 s later.
 	HistoryKept History = iota
 	// HistoryOff: this program records nothing.
 	HistoryOff
@@ -151,23 +145,22 @@ func (c *Config) names(queue string, slots int) sqlbatch.Names {
 
 // ProducerConfig tunes a Producer. The zero value suits most programs.
 type ProducerConfig struct {
-	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A body above BatchBytes gets its own
-	// statement. Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
+	// BatchRows and BatchBytes bound one statement: its rows, and the bytes of their bodies. A larger body has its own.
+	// Default: 500 and 4 MiB. Range: 1 to 512, and 1 byte to 32 MiB.
 	BatchRows, BatchBytes int
-	// Linger is the longest time that a message waits for others to share its statement, while no statement is running. A single message
-	// does not wait. Default: 5 ms. Range: 1 µs to 1 min.
+	// Linger is the longest time that a message waits for others to share its statement, if no statement is running. A
+	// single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
-	// InFlight is how many statements may run simultaneously. With 1, messages that one goroutine sends by C, or by Send, are claimed in the order
-	// of the sends; on an ordered queue even if it uses both. (Full batches are still inserted in parallel, up to three on as many
-	// connections, and commit in order.) A higher value gives up that order for throughput, so on an ordered queue it is an error. Default:
-	// 1. Range: 1 to 64.
+	// InFlight is how many statements can run simultaneously. With 1, messages that one goroutine sends by C, or by
+	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. More gives up that order
+	// for throughput, and is an error on an ordered queue. Default: 1. Range: 1 to 64.
 	InFlight int
-	// BufferBytes bounds the messages that are handed over and not stored yet, and those that wait for Unsent or Close. At the bound
-	// sends block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
+	// BufferBytes bounds the messages in memory: not stored yet, or waiting for Unsent or Close. At the bound sends
+	// block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	BufferBytes int
 }
 
-// Defaults of ProducerConfig and ConsumerConfig, for programs that derive other limits from them.
+// Defaults of ProducerConfig and ConsumerConfig, for your own limits.
 const (
 	DefaultBatchRows     = 500
 	DefaultLinger        = 5 * time.Millisecond
@@ -194,68 +187,52 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 
 // ConsumerConfig tunes a Consumer. The zero value suits most programs.
 type ConsumerConfig struct {
-	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and chanqadmin.Entry.LeasedBy. Default: host/pid. Range: at
-	// most 200 bytes of UTF-8 without NUL.
+	// Name of this consumer for operators, in chanqadmin.ConsumerInfo and chanqadmin.Entry.LeasedBy. Default: host/pid.
+	// Range: at most 200 bytes of UTF-8 without NUL.
 	Name string
-	// Prefetch is the most leases that wait in the buffer for a reader. Other consumers cannot claim these messages. A consumer of an
-	// ordered queue also keeps the first unread messages of keys that handlers process, within PrefetchBytes. For long jobs set 1: one
-	// more message then still waits in this process until a handler is free. Default: 1000. Range: 1 to 100,000.
+	// Prefetch is the most leases that wait in the buffer for a reader. Other consumers cannot claim these messages.
+	// For long jobs set 1: one more message then waits. An ordered queue also keeps unread messages of keys in work,
+	// within PrefetchBytes. Default: 1000. Range: 1 to 100,000.
 	Prefetch int
-	// PrefetchBytes is the most bytes of bodies in the buffer. It is estimated from the last claim, so one claim may exceed it. The
-	// first claim assumes Spec.MaxBody for each body. A body that is larger than PrefetchBytes is claimed alone. Default: 64 MiB.
-	// Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
+	// PrefetchBytes is the most bytes of bodies in the buffer. It is estimated, so one claim can exceed it. A larger
+	// body is claimed alone. Default: 64 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	PrefetchBytes int
-	// LeaseFor is how long a claim or an extension leases a message: the longest time until the messages of a process that died are
-	// redelivered. Default: 30 s. Range: 100 ms to 24 h.
+	// LeaseFor is how long a claim or an extension leases a message. If a process dies, its messages are redelivered
+	// within LeaseFor. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
-	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it: a handler that hangs then loses its
-	// message. The time might start up to a third of LeaseFor earlier. Leases in the buffer are extended without this bound. If readers
-	// take no lease for MaxExtend, the consumer of a plain queue releases its buffer, and claims nothing for LeaseFor, so that other
-	// consumers may claim these messages. Default: 1 h. Range: 100 ms to 100 years.
+	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it. A handler that hangs
+	// then loses its message. If readers take no lease for MaxExtend, a consumer of a plain queue releases its buffer
+	// and claims nothing for LeaseFor. The time can start up to a third of LeaseFor earlier. Default: 1 h. Range:
+	// 100 ms to 100 years.
 	MaxExtend time.Duration
-	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. The first pause is 10 ms, and each
-	// further one is twice as long. Sends, nacks and releases of this process, the next due time, and Config.Notifier end a pause
-	// immediately. An idle consumer costs one read every PollEvery, and finds messages of other processes after PollEvery at the
-	// latest.
+	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. So a message of another
+	// process waits no longer. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks and
+	// releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1 h.
 	//
-	// A busy consumer claims from its cursor, and scans from the head of the queue once a second, or every PollEvery if that is less.
-	// The scan finds messages of late commits, messages that other processes released, and expired leases: within about 1 s in normal
-	// operation. If scans take longer than some milliseconds, all consumers of the queue together spend 5 % of their time on them.
-	// Default: 1 s. Range: 1 ms to 1 h.
+	// A busy consumer claims from its cursor. It scans from the head for late commits, released messages and expired
+	// leases, every second, or PollEvery if less. Slow scans are rarer.
 	PollEvery time.Duration
-	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. See Consumer.Handle.
-	// They return at most 6 s later. The process manager must allow both: terminationGracePeriodSeconds of Kubernetes is 30 s by
-	// default, TimeoutStopSec of systemd 90 s. Programs that read the channel use the context of Shutdown instead. Default: 20 s.
-	// Range: 1 ms to 100 years.
+	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
+	// at most 6 s later. Give your process longer than both: see docs/guides/deploying.md. If you read the channel, the
+	// context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
 	DrainFor time.Duration
-	// Backoff returns the delay of a nack. It is called after a handler of Handle, HandleBatches or Pipe returned err, or
-	// Delivery.Nack was called with it (nil for none). It is also called for a message whose contents cannot be read; d then has no
-	// DedupKey and no Headers. d.Attempt also counts earlier leases that expired. Backoff must not settle d. If it panics, or
-	// returns a negative delay or one above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
+	// Backoff returns the delay of a nack. It gets the handler's error, or the cause of Delivery.Nack (nil for none),
+	// and must not settle d. If contents cannot be read, d has no DedupKey and no Headers. After a panic, a negative
+	// delay, or one above 100 years, the default is used. Default: ExponentialBackoff(1 s, 1 h).
 	Backoff func(d *Delivery, err error) time.Duration
-	// Middleware is called around each handler of Handle and Pipe, the first one outermost. See Middleware. With a Middleware
-	// HandleBatches returns an error. Loops over C, All and Receive do not call it. Default: none.
+	// Middleware is called around each handler of Handle and Pipe, the first one outermost. HandleBatches returns an
+	// error if there is one. Default: none.
 	Middleware []Middleware
-	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop, with a nil Err, when
-	// both conditions hold:
+	// StopWhenIdle stops the consumer when the queue is drained: for cron jobs, tools and tests. It stops as after
+	// Stop, with a nil Err, when each settle is stored, no handler runs, and no message is due and unleased. Default:
+	// false.
 	//
-	//   - It holds nothing: no lease is buffered or delivered and unsettled, every settle is stored, and no handler runs. A lease
-	//     that AckTx has acked counts as settled.
-	//   - No message is due and unleased.
-	//
-	// Messages that other consumers have leased, or that have a delay or a later retry, do not prevent the end. A row that a
-	// transaction has locked counts as due: the consumer ends after that transaction. On SQL Server that includes messages that an
-	// open transaction has sent or deleted. A paused queue counts as drained. A database that does not answer does not end the
-	// consumer.
-	//
-	// A consumer of an ordered queue ends when each slot has nothing to claim, or belongs to another live consumer. Messages behind
-	// one of their key that is scheduled, retried later or dead with DeadKeyHolds do not prevent the end.
-	//
-	// A message that is sent at the moment of the end may be left for the next consumer. Each check costs one round trip after a
-	// claim that found nothing (ordered: a read and a second claim). The consumer checks once when the last lease ends, and then,
-	// while a row is locked, after pauses that grow to PollEvery. While it holds leases, it claims once per PollEvery instead of
-	// reading the next due time, and does not listen for a Config.Notifier. With a Prefetch of 1 it holds the messages of its readers
-	// and one more. Default: false.
+	//   - Messages do not keep it running if they are scheduled, leased by other consumers, or wait for a retry or for
+	//     an earlier one of their key. A paused queue counts as drained.
+	//   - A locked row counts as due, until its transaction is over. A lease acked by AckTx counts as settled.
+	//   - An outage does not stop it. A message that you send while it stops can be left for the next consumer.
+	//   - Each check costs one round trip after an empty claim (ordered: two). While it holds leases it claims once per
+	//     PollEvery, and it does not use Config.Notifier.
 	StopWhenIdle bool
 }
 

@@ -18,18 +18,17 @@ import (
 
 // The public consumer, and below it what connects it to its engine, package internal/consume.
 
-// Consumer claims messages ahead of its readers and delivers them on a channel. It is safe for concurrent use: any number of goroutines
-// may read it, by its channel, All, Receive and Handle, and each lease goes to one of them. To end it, call Stop or cancel
-// Consume's context, and then call Shutdown.
-//
-// While busy it uses up to five of the sessions that all queues on its *sql.DB share, three in normal operation: one claims, two
-// settle and two extend leases. Each Pipe that reads it uses one more. While idle it holds none.
+// Consumer claims messages ahead of its readers and delivers them on a channel. Any number of goroutines can read it,
+// in different ways, and each lease goes to one of them. To stop it, call Stop or cancel Consume's context, and then
+// call Shutdown. It is safe for concurrent use. While busy it uses three to five connections, while idle none: see
+// docs/operate/connections.md.
 type Consumer[T any] struct {
 	core *consumer
 	feed *consume.Feed[*Lease[T]]
 }
 
-// ConsumerStats has counts since Consume, and the current state, of this consumer only: see chanqadmin.Queue.Stats.
+// ConsumerStats has counts since Consume, and the current state, of this consumer. For the queue see
+// chanqadmin.Queue.Stats.
 type ConsumerStats struct {
 	// Claims.
 	Claimed     int64 // messages
@@ -37,31 +36,26 @@ type ConsumerStats struct {
 	EmptyClaims int64 // statements that found none
 	Looks       int64 // reads by which an idle consumer learns when a claim might find messages
 
-	// Settles that are in the database. An AckTx in a transaction of InTx counts after its commit, in another transaction not at all:
-	// see SettledEvent.Attempted.
+	// Settles in the database. AckTx counts after InTx, otherwise never.
 	Acked, Nacked, Released, Dead int64
-	Lost                          int64 // settles that came after the lease had ended
+	Lost                          int64 // settles of lost leases
 
 	// Now.
 	Buffered int // leases that wait for a reader
-	// For an ordered queue. Waiting counts messages that were read and cannot be delivered yet, mostly because an earlier message of
-	// their key has not ended. Slots are those that the consumer owns. BlockedKeys counts keys whose first message cannot be
-	// delivered: a handler processes it, it is due later, or a dead message holds it. At 10,000 blocked keys the consumer reads no
-	// further messages until some of the keys open.
+	// For an ordered queue: messages in memory that wait, slots that the consumer owns, keys that are blocked by their
+	// first message (at most 10,000).
 	Waiting, Slots, BlockedKeys int
-	Held                        int // leases that are buffered or delivered, and have not ended
+	Held                        int // leases buffered or delivered, and neither settled nor lost
 	Settling                    int // settles that wait for their statement
-	// Isolated counts the settles that fail while the database stores others. Each is repeated alone, with pauses of up to 5 s, and
-	// delays no other settle. Settling includes them. See Hooks.Isolated.
+	// Isolated settles, which Settling includes: see IsolatedEvent.
 	Isolated int
 }
 
-// Consume starts a consumer. The end of ctx does what Stop does, and nothing else; call Shutdown to wait for the last settles. The
-// contexts of the leases have the values of ctx. Consume makes no database call: see Hooks.Availability for outages.
+// Consume starts a consumer. A cancelled ctx does what Stop does; call Shutdown to wait for the last settles. The
+// contexts of the leases have the values of ctx. Consume makes no database call: Hooks.Availability reports outages.
 //
-// If the *sql.DB has a connection limit (SetMaxOpenConns), a consumer reserves five of its connections, and all consumers on it
-// together six (SQLite: one, shared by all queues). If that leaves none for the application, Consume returns an error that states a
-// sufficient limit.
+// With SetMaxOpenConns, a consumer reserves five connections, all consumers on the *sql.DB six (SQLite: one). If the
+// limit is too low, the error names a sufficient one.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -77,12 +71,12 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	return &Consumer[T]{c, f}, nil
 }
 
-// C is the channel of leases. The consumer closes it once: after Stop, the end of Consume's context, a permanent error (see Err) or
-// ConsumerConfig.StopWhenIdle. It releases the leases that are left in it, uncounted.
+// C is the channel of leases. The consumer closes it when it stops: after Stop, a cancelled context, a permanent error
+// (see Err) or ConsumerConfig.StopWhenIdle. It releases the leases that are left in it.
 func (c *Consumer[T]) C() <-chan *Lease[T] { return c.feed.C() }
 
-// All yields leases until the channel closes (see Err). Unlike C it skips leases that expired in the buffer. Leaving the loop, also
-// by a panic, stops the consumer; the reader must still settle the current lease.
+// All yields leases until the channel is closed (see Err). It skips leases that expired in the buffer. If you leave the
+// loop, even by a panic, the consumer stops; settle the current lease yourself.
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
 		defer c.Stop() // also after a break or a panic
@@ -94,13 +88,12 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	}
 }
 
-// Receive waits for a lease, and then at most wait for more, up to maxBatch leases in all. It returns at least one lease or an error.
-// With a wait of 0 it takes only buffered leases. It skips leases that expired in the buffer. It costs no round trip. The caller owns
-// the slice, and settles its leases one by one, or all together by Ack or AckTx.
+// Receive waits for a lease, and then at most wait for more, up to maxBatch leases in all. With a wait of 0 it takes
+// what is buffered. It costs no round trip, and skips leases that expired in the buffer. Settle the leases one by one,
+// or together by Ack or AckTx.
 //
-// If ctx ends before the first lease arrives, Receive returns the cause of ctx. If the consumer has ended, it returns Err, or
-// ErrClosed if Err is nil. If ctx ends during the wait for more, that wait ends. Unlike the loop over All, Receive stops nothing: it
-// may be called again after the end of its ctx.
+// You get at least one lease or an error: the cause of ctx, Err after the consumer has stopped, or ErrClosed if Err is
+// nil. You can call Receive again after its ctx was cancelled.
 func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Duration) ([]*Lease[T], error) {
 	if err := checkBatch(maxBatch, wait); err != nil {
 		return nil, c.core.queue.failed("receive", err)
@@ -139,7 +132,8 @@ func (c *Consumer[T]) Receive(ctx context.Context, maxBatch int, wait time.Durat
 	return batch, nil
 }
 
-// next returns a buffered lease, or the first that arrives before the end of ctx and over, or nil. If over is nil, it does not wait.
+// next returns a buffered lease, or the first that arrives before the end of ctx and over, or nil. If over is nil, it
+// does not wait.
 func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T] {
 	select {
 	case l := <-c.feed.C(): // nil if the channel is closed
@@ -158,42 +152,31 @@ func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T]
 	return nil
 }
 
-// Stop ends claiming and releases the leases that no reader has taken, uncounted. It returns immediately. Delivered leases may still
-// be settled. Any goroutine may call it, also repeatedly.
+// Stop stops claiming and releases all leases in the buffer. It returns immediately, and you can call it repeatedly.
+// Delivered leases can be settled afterwards.
 func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 
-// Shutdown stops the consumer, and waits until every delivered lease is settled or lost, every handler has returned and every settle
-// is stored. It joins all goroutines. If ctx ends before that, the time to drain is over, as it is for Handle after
-// ConsumerConfig.DrainFor:
+// Shutdown stops the consumer, and waits until every delivered lease is settled or lost, every handler has returned and
+// every settle is stored. After Handle, HandleBatches or Pipe has returned, you need not call it.
 //
-//   - The contexts of leases end with the cause ErrStopped.
-//   - One second later the consumer releases the leases that readers still hold, uncounted.
-//   - Five seconds later it gives up the settles that are not stored: those messages are redelivered when their leases expire.
-//     Shutdown returns, 6 s after the end of ctx at the latest.
-//
-// The error is Err if the consumer ended by a permanent error, as that of Handle is. Otherwise it wraps the cause of ctx, and counts the
-// leases not settled, which were released, the settles not confirmed, and the handlers that have not returned.
-//
-// Any goroutine may call Shutdown again: the first ctx that ends counts, and a later call waits for handlers that had not returned.
-// The *sql.DB is in use until they have. After Handle, HandleBatches or Pipe has returned, Shutdown has nothing left to do. On SQLite
-// a goroutine that holds a transaction must not call it: see Queue.
+// If ctx is cancelled first, the time to drain is over: see Stopping above. Shutdown then returns within 6 s. The error
+// is Err after a permanent error. Otherwise it wraps the cause of ctx and counts what is left. You can call it again to
+// wait for the last handlers; close the *sql.DB after them.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	_, err := c.core.end(ctx, "shutdown")
 	return cmp.Or(c.Err(), err)
 }
 
-// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of Consume's context, ConsumerConfig.StopWhenIdle or a
-// permanent error. By then Err returns that error. Delivered leases may still be settled. Handlers get the same channel from
-// Delivery.Stopping.
+// Done is closed when the consumer starts to stop, for any reason. By then Err returns its permanent error, if there is
+// one. Delivered leases can be settled afterwards.
 func (c *Consumer[T]) Done() <-chan struct{} { return c.core.engine.Stopped() }
 
-// Err returns the permanent error that ended the consumer (a missing table, a missing permission, a panic of the driver), or nil.
-// Outages do not end a consumer.
+// Err returns the permanent error, such as a missing table or permission, by which the consumer stopped, or nil.
+// Outages do not stop a consumer.
 func (c *Consumer[T]) Err() error { return c.core.engine.Failure() }
 
-// Flush waits until every settle that was handed over before is in the database or refused. If ctx ends first, Flush returns its
-// error. Lease.Wait returns the outcome of one settle. Flush also waits for settles whose rows another session has locked; these
-// delay no other settle. On SQLite a goroutine that holds a transaction must not call it: see Queue.
+// Flush waits until every settle that was handed over before is in the database or refused, or ctx is cancelled, and
+// then returns its error. It also waits for settles whose rows another session has locked.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	q := c.core.queue
 	if err := q.outsideTx(ctx, afterCommit); err != nil {
@@ -273,7 +256,8 @@ func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	call(hook, e)
 }
 
-// about makes a Delivery of a message that no reader has seen, for the events of its lease. It omits headers that cannot be decoded.
+// about makes a Delivery of a message that no reader has seen, for the events of its lease. It omits headers that
+// cannot be decoded.
 func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 	d := &Delivery{}
 	d.fill(c.queue, l, row)
@@ -314,18 +298,19 @@ func reasonOf(l *lease.Lease) string {
 
 // Claimed rows become leases with bodies.
 //
-// A reader may keep a lease long after its ack. That must not keep neighbouring leases in memory, so leases share little: a slab has few
-// leases with few bytes of bodies in all, bytes are in small chunks, and a large body is stored alone. A codec may make a value of any
-// size from few bytes. Leases with such values share only the slab of their inner parts, which refer to no message. Shared memory is
-// less than 48 KiB in all.
+// A reader may keep a lease long after its ack. That must not keep neighbouring leases in memory, so leases share
+// little: a slab has few leases with few bytes of bodies in all, bytes are in small chunks, and a large body is stored
+// alone. A codec may make a value of any size from few bytes. Leases with such values share only the slab of their
+// inner parts, which refer to no message. Shared memory is less than 48 KiB in all.
 const (
 	slabBytes = 8 << 10 // of keys, headers and bodies whose leases share a slab
-	// headersGrow is about the largest ratio of the size of decoded headers (a map, and a string for each name and value) to that of
-	// encoded ones.
+	// headersGrow is about the largest ratio of the size of decoded headers (a map, and a string for each name and
+	// value) to that of encoded ones.
 	headersGrow = 8
 )
 
-// build appends the leases that readers get. It dead-letters messages that cannot be decoded, and releases leases that have expired.
+// build appends the leases that readers get. It dead-letters messages that cannot be decoded, and releases leases that
+// have expired.
 func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 	var slab []Lease[T]
 	var dead []*lease.Lease

@@ -327,8 +327,8 @@ func meetFault(t *testing.T, at string) {
 	require.Fail(t, "the program continues", err)
 }
 
-// TestAPanicOfTheDriverEndsTheProgram: also if the goroutine that called chanq recovers from panics, as servers do. database/sql and the
-// driver might have left locks that nothing opens.
+// TestAPanicOfTheDriverEndsTheProgram: also if the goroutine that called chanq recovers from panics, as servers do.
+// database/sql and the driver might have left locks that nothing opens.
 func TestAPanicOfTheDriverEndsTheProgram(t *testing.T) {
 	const variable = "CHANQ_PANIC"
 	if where := os.Getenv(variable); where != "" {

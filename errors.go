@@ -10,43 +10,45 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Errors that callers branch on, with errors.Is.
+// Errors to compare with errors.Is.
 var (
-	// ErrLeaseLost: the lease ended before the settle. The message was cancelled, or is redelivered to another consumer. Settles,
-	// Wait, AckTx and Extend return it, and Lease.Context ends with it.
+	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered. Lease.Context
+	// is cancelled with it.
 	ErrLeaseLost = lease.ErrLost
 	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
-	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context ends with it, and Handle
-	// returns it if work was left.
+	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context is cancelled
+	// with it.
 	ErrStopped = lease.ErrStopped
-	// ErrClosed: returned by sends after Close of the producer has begun, by settles after Shutdown of the consumer has given up, and
-	// by Receive after the consumer has stopped.
+	// ErrClosed: the producer or consumer is closed. Sends after Close, settles after Shutdown has given up, and
+	// Receive after the consumer has stopped return it.
 	ErrClosed = batch.ErrClosed
-	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command chanq
-	// migrate.
+	// ErrNoSchema: the tables of the queue are missing or older than this version of chanq. Run Migrate, or the command
+	// chanq migrate.
 	ErrNoSchema = errors.New("chanq: no schema")
 	// ErrNewerSchema: a newer chanq made the tables. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
-	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both values.
+	// ErrSpec: a field of Config.Spec is not zero and differs from the stored value. The error names the field and both
+	// values.
 	ErrSpec = errors.New("chanq: stored spec differs")
-	// ErrShards: the stored shard differs from Config.Shard, which may be zero. The error has the stored value.
+	// ErrShards: the stored shard differs from Config.Shard, which can be zero. The error has the stored value.
 	ErrShards = errors.New("chanq: stored shard differs")
-	// ErrUnavailable: the database did not answer or refused the connection, for example because it does not exist or is starting.
-	// Open, StoredConfig and Migrate return it. The state of the queue is unknown. The error has the cause. Try again later.
+	// ErrUnavailable: the database did not answer or refused the connection, for example because it does not exist or
+	// is starting. Open, StoredConfig and Migrate return it. Try again later.
 	ErrUnavailable = errors.New("chanq: database is not available")
-	// ErrNotDurable: the database may lose confirmed commits. The error names the setting. Config.Durability can allow it.
+	// ErrNotDurable: the database can lose confirmed commits. The error names the setting. Config.Durability can allow
+	// it.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Spec.MaxBody), its headers, its type or one of its keys exceeds its limit.
 	ErrTooLarge = errors.New("chanq: too large")
-	// ErrNotEmpty: chanqadmin.Drop was called for a queue that has messages.
+	// ErrNotEmpty: chanqadmin.Drop was called for a queue with messages.
 	ErrNotEmpty = errors.New("chanq: queue is not empty")
 	// ErrNotFound: no message has the ID that chanqadmin.Queue.Get was given.
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
-// Cause is the reason why a message is dead. chanqadmin.Entry and DeadEvent contain it, and chanqadmin.Select selects by it. Its String
-// is the name of its constant in lower case, for example "exhausted". chanqadmin.ParseCause parses it.
+// Cause is why a message is dead: see chanqadmin.Entry and DeadEvent. Its String is the name of its constant in lower
+// case, for example "exhausted".
 type Cause = sqlbatch.Cause
 
 // The causes. The table of dead messages stores these numbers.
@@ -66,10 +68,10 @@ var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received 
 // OpError is a failed operation on a queue: its statement failed, or an argument is invalid.
 type OpError struct {
 	Op    string // "open", "send", "ack", "claim" …
-	Queue string // Config.Label, or the name of the queue; "" for the transaction of InTx ("begin", "commit")
+	Queue string // Config.Label; "" for the transaction of InTx
 	ID    ID     // of the message, if the operation is on one message
-	// Unknown: the database might or might not have applied the operation. A message that is sent again with the same Message.ID is not
-	// stored twice while it is in the queue (see Message.ID). Settling again is safe, even after redelivery.
+	// Unknown: the database might have applied the operation. Send again with the same Message.ID; settling again is
+	// safe.
 	Unknown bool
 	Err     error
 }
@@ -92,8 +94,8 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// BatchError is returned by SendBatch if some of its messages were not stored, and by Ack and AckTx if some of the acks failed. Errs
-// has an entry for each message, in order: its error, or nil.
+// BatchError is returned by SendBatch, Ack and AckTx if some messages failed. Errs has an entry for each message, in
+// order: its error, or nil.
 type BatchError struct {
 	Op   string // "send" or "ack"
 	Errs []error
@@ -113,7 +115,7 @@ func (e *BatchError) Error() string {
 	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))
 }
 
-// Unwrap returns the errors of the messages that failed.
+// Unwrap returns the errors of the failed messages.
 func (e *BatchError) Unwrap() []error {
 	var errs []error
 	for _, err := range e.Errs {
@@ -132,14 +134,14 @@ func firstOf(errs []error) string {
 	return strings.TrimPrefix(errorText(errs[0]), "chanq: ")
 }
 
-// Unsent is a message that a Producer received through its channel and could not store.
+// Unsent is a message of Producer.C that could not be stored.
 type Unsent[T any] struct {
-	Message Message[T] // with its ID: if it is sent again, it is not stored twice while it is in the queue
+	Message Message[T] // with its ID, to send it again: see Message.ID
 	Err     error
 }
 
-// UnsentError is returned by Producer.Close. It contains the messages that were sent on the producer's channel and are not known to be
-// stored, except those that Producer.Unsent returned.
+// UnsentError is returned by Producer.Close. It contains the messages of C that are not known to be stored, except
+// those that Producer.Unsent returned.
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {

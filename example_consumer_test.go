@@ -62,8 +62,8 @@ func ExampleConsumer_Handle() {
 	// dead: 1
 }
 
-// In a loop over a channel, Settle does what Handle does with the error of a handler. A service loops until its context is cancelled, for
-// example by a signal, and then gives the rest 20 seconds.
+// In a loop over a channel, Settle does what Handle does with the error of a handler. A service loops until its context
+// is cancelled, for example by a signal, and then gives the rest 20 seconds.
 func ExampleDelivery_Settle() {
 	ctx := context.Background()
 	db := memory()
@@ -251,7 +251,8 @@ func ExampleHandle() {
 	// Output: 12
 }
 
-// numbers returns a database whose queue "numbers" has the messages 1 to 3, and a consumer that stops when nothing is due.
+// numbers returns a database whose queue "numbers" has the messages 1 to 3, and a consumer that stops when nothing is
+// due.
 func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -287,7 +288,8 @@ func ExampleConsumer_Receive() {
 	// Output: 6
 }
 
-// Rows are written in batches, in one transaction with the acks of their messages. A message whose row is rejected fails alone.
+// Rows are written in batches, in one transaction with the acks of their messages. A message whose row is rejected
+// fails alone.
 func ExampleConsumer_HandleBatches() {
 	ctx := context.Background()
 	db, consumer, done := numbers(ctx)
@@ -327,8 +329,8 @@ func ExampleAck() {
 	// Output: 3 done
 }
 
-// A service that answers "too many requests" must not dead-letter a healthy message. Outcome returns what Consumer.Handle does
-// with a handler's error, for tests.
+// A service that answers "too many requests" must not dead-letter a healthy message. Outcome returns what
+// Consumer.Handle does with a handler's error, for tests.
 func ExampleSnooze() {
 	errBusy := errors.New("429")
 	handler := func(context.Context, *chanq.Lease[int]) error {

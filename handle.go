@@ -21,40 +21,32 @@ import (
 // Handler handles a message: see Consumer.Handle.
 type Handler[T any] func(ctx context.Context, l *Lease[T]) error
 
-// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and deadlines. ctx is the context of the
-// lease. next calls the next Middleware of ConsumerConfig.Middleware, or the handler, with the given context, and returns its result. A
-// Middleware may call next again. The result of the outermost Middleware settles the lease, as Consumer.Handle describes; a Middleware
-// that returns without calling next has handled the message. A panic in the handler unwinds through it.
-//
-// In Pipe the outputs are those of the last call of next, or none if that call failed or there was none.
+// Middleware is called around a handler, in its goroutine, for example for traces, logs, limits and timeouts. next
+// calls the next Middleware, or the handler, with your context, and returns its result. You can call it again, or not
+// at all. The result of the outermost Middleware settles the lease, as Consumer.Handle describes. In Pipe the last call
+// of next makes the outputs.
 type Middleware func(ctx context.Context, d *Delivery, next func(context.Context) error) error
 
-// Handle calls fn for each lease, in up to workers goroutines, until the consumer stops. No error or panic of fn ends it.
-// The context given to fn is that of the lease, or the one that ConsumerConfig.Middleware has derived from it. The result
-// of fn settles the lease, unless fn has settled it:
+// Handle calls fn for each message, in up to workers goroutines, until the consumer stops. The result settles the
+// message, unless fn has settled it:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
 //	Snooze(d, err)       released uncounted, due after d
 //	DeadLetter(err)      dead letter
 //	any other error      nack, due after ConsumerConfig.Backoff
-//	a panic              nack as for any other error, with the stack as its error
-//	runtime.Goexit       nack as for any other error, and the consumer stops: t.FailNow does that
+//	a panic              the same, with the stack as its error
+//	runtime.Goexit       the same, and the consumer stops: t.FailNow does that
 //
-// An error after AckTx means that its transaction was not committed: roll back before returning. An error whose methods panic counts
-// as any other error, and RetryAfter, Snooze or DeadLetter around it keeps its effect. If an error wraps several of these,
-// DeadLetter precedes Snooze, and Snooze precedes RetryAfter. For tests, Outcome returns the outcome of an error. The Handled hook
-// is called after each call. Without Config.Hooks the errors of fn are only in the database: set LogHooks.
+// fn's context is cancelled when the lease is lost, or DrainFor after the consumer has stopped, but not when it stops:
+// see Delivery.Stopping. After ConsumerConfig.MaxExtend (1 h) the lease is not extended any more.
 //
-// Set workers to the number of cores for handlers that compute, and higher for handlers that wait: as many as the systems that they call
-// and the connections of the *sql.DB can serve simultaneously. A call may take ConsumerConfig.MaxExtend, 1 h by default. Then its lease is no
-// longer extended: within LeaseFor its context ends with ErrLeaseLost, and the message is redelivered.
+// Handle returns when every call has returned and every settle is stored, at most 6 s after DrainFor. Its error is Err,
+// or counts what was left. Set workers to the number of cores if fn computes, and higher if it waits.
 //
-// Handle ends the consumer. When the consumer stops, calls that have begun continue for ConsumerConfig.DrainFor. Then their contexts
-// end with the cause ErrStopped. From then on an error, unless it is DeadLetter or Snooze, releases the message uncounted. 1 s later
-// all leases that are still held are released. Handle returns when every call has returned and every settle is stored, at most 6 s
-// after DrainFor: Err, or an error that states what was released or is not stored and how many calls have not returned. A long call
-// can watch Delivery.Stopping.
+//   - Errors of fn are stored with the message, and logged if you set Config.Hooks (see LogHooks).
+//   - If fn used AckTx, return an error only after a rollback.
+//   - Of several wrappers in one error, DeadLetter precedes Snooze, and Snooze precedes RetryAfter.
 func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return c.core.queue.failed("handle", err)
@@ -63,12 +55,10 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	return err
 }
 
-// Handle calls fn for each lease that it receives from a channel, in up to workers goroutines, until the channel closes and every
-// call has returned. It is for a channel that merges the leases of several consumers. It settles leases as Consumer.Handle does, and
-// a lease's consumer waits for the call as for its own. ConsumerConfig.MaxExtend counts from when a goroutine took the lease from the
-// consumer, even if that goroutine then waits until it can send the lease on the channel. Handle ends no consumer: call
-// Consumer.Shutdown. It returns an error for invalid arguments, and if runtime.Goexit has ended one of its goroutines;
-// the others continue.
+// Handle is Consumer.Handle for leases from your own channel, for example one fed by several consumers. It returns when
+// the channel is closed and every call has returned. It stops no consumer: call Consumer.Shutdown, which waits for
+// these calls. Give the channel no buffer, because MaxExtend counts from when you took the lease. If fn calls
+// runtime.Goexit, the other goroutines continue, and you get an error.
 func Handle[T any](leases <-chan *Lease[T], workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return fmt.Errorf("chanq: handle: %w", err)
@@ -134,22 +124,18 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 	return all[0](ctx, d, func(ctx context.Context) error { return around(ctx, all[1:], d, do) })
 }
 
-// HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines, until the consumer stops: see Receive for
-// wait. It is for handlers that write many rows together, for example with a maxBatch of 500 and a wait of 50 ms. The result of fn
-// settles the leases that fn has not settled: nil acks all of them, and Snooze releases them. Without Config.Hooks the errors of fn are
-// only in the database: set LogHooks.
+// HandleBatches calls fn for batches of up to maxBatch leases, in up to workers goroutines: see Receive for wait. Use
+// it to write many rows in one transaction, for example with a maxBatch of 500 and a wait of 50 ms. After nil, leases
+// not settled by fn are acked, and after Snooze released. It stops and returns as Handle does.
 //
-// If fn returns any other error for several leases, including DeadLetter and RetryAfter, it is called again for each lease alone, and
-// that result settles the lease as in Handle. Therefore an attempt fails only for messages that fail alone; the others are acked. One
-// message that fails costs a call for each lease of its batch, at each of its attempts. To avoid that, nack this lease in fn and
-// continue with the others; if the error is permanent, nack it with DeadLetter. A call that fails must leave nothing behind that harms
-// the next one: roll its transaction back before it returns. Then AckTx may be called again. A lease that was given to AckTx is not
-// extended. It is released uncounted if three quarters of LeaseFor have passed before its own call. A lease that has expired is also
-// released.
+// After any other error fn is called again for each lease alone, and the result settles the lease as in Handle. So an
+// attempt fails only for messages that fail alone.
 //
-// The context given to fn ends with the cause ErrLeaseLost when one of the leases is lost, and with ErrStopped as in Handle. After
-// ErrStopped a batch that fails is released as a whole. HandleBatches ends the consumer as Handle does; a batch that it has received
-// is still passed to fn. With a ConsumerConfig.Middleware it returns an error.
+//   - Roll your transaction back before you return an error. Then you can call AckTx again.
+//   - One bad message costs a call for each lease of its batch. To avoid this, nack it in fn and go on with the others.
+//   - Leases given to AckTx are released instead if three quarters of LeaseFor have passed.
+//   - fn's context is cancelled when one of the leases is lost. After ErrStopped a failed batch is released.
+//   - With a ConsumerConfig.Middleware you get an error.
 func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
 	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait), c.core.oneByOne()); err != nil {
 		return c.core.queue.failed("handle batches", err)
@@ -221,8 +207,8 @@ func (c *consumer) late(l *lease.Lease) bool {
 	return left <= 0 || l.State() == lease.InTx && left < c.cfg.LeaseFor/4
 }
 
-// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck reports that a
-// hook, a codec or the driver does not return.
+// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck
+// reports that a hook, a codec or the driver does not return.
 func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err error) {
 	all := crew(workers, work, func() { c.engine.Broken(op, errGoexit) })
 	<-c.engine.Stopped()
@@ -297,8 +283,8 @@ func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
 	_ = c.settle(d, Outcome(err), took, err) // Wait and the hooks report ErrLeaseLost, ErrSettled or ErrClosed
 }
 
-// ackedInTx reports whether AckTx has acked a lease whose reader has finished without an error: the caller's commit acks it, or has
-// acked it, and its context is no longer needed.
+// ackedInTx reports whether AckTx has acked a lease whose reader has finished without an error: the caller's commit
+// acks it, or has acked it, and its context is no longer needed.
 func (c *consumer) ackedInTx(l *lease.Lease) bool {
 	switch {
 	case l.State() == lease.InTx && !l.RolledBack.Load():
@@ -312,7 +298,8 @@ func (c *consumer) ackedInTx(l *lease.Lease) bool {
 	return false
 }
 
-// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is the error of a handler, or the cause.
+// settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is the error of a handler,
+// or the cause.
 func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err error) error {
 	op, cause := lease.Nack, Cause(0)
 	switch {
@@ -343,8 +330,8 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 	return refused
 }
 
-// handled calls the Handled hook. After an error the call has its own goroutine, as for all hooks. After a success, for speed, it uses
-// the goroutine of the worker. Without a hook it allocates nothing.
+// handled calls the Handled hook. After an error the call has its own goroutine, as for all hooks. After a success, for
+// speed, it uses the goroutine of the worker. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {
@@ -374,11 +361,11 @@ const (
 	OutcomeSnooze     OutcomeKind = "snooze"      // released uncounted, due after Delay
 	OutcomeDeadLetter OutcomeKind = "dead-letter"
 	OutcomeRelease    OutcomeKind = "release" // released uncounted, after an error when the time to drain was over
-	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease had ended
+	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease was lost
 )
 
-// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. A retry of the last attempt (Spec.MaxAttempts)
-// dead-letters the message.
+// HandlerOutcome is what Consumer.Handle does with a message when its handler returns. After the last attempt
+// (Spec.MaxAttempts) a retry dead-letters it.
 type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
@@ -387,8 +374,8 @@ type HandlerOutcome struct {
 	output bool // OutcomeDeadLetter is for an output that cannot be stored
 }
 
-// Outcome returns what Consumer.Handle and Pipe do for an error that a handler returns, so that a handler can be tested without a
-// database. It makes no database call and keeps no state.
+// Outcome returns what Consumer.Handle and Pipe do with a handler's error, so that you can test a handler without a
+// database.
 func Outcome(err error) HandlerOutcome {
 	if err == nil {
 		return HandlerOutcome{Kind: OutcomeAck}
@@ -440,9 +427,9 @@ func inside(err error) (in []error) {
 	return in
 }
 
-// RetryAfter wraps the error of a handler, or the cause of a Nack. The message is nacked and due again after d, by the database's
-// clock, instead of after ConsumerConfig.Backoff. The attempt counts. It also works inside another wrapper. A nil err keeps the
-// message's last error. A negative d counts as 0, and a d above 100 years as 100 years.
+// RetryAfter wraps the error of a handler, or the cause of a Nack, even inside another wrapper. The message is nacked
+// and due again after d, instead of ConsumerConfig.Backoff. The attempt counts. A nil err keeps the message's last
+// error. d is limited to 0 to 100 years.
 func RetryAfter(d time.Duration, err error) error { return &retryAfter{wrapper{err}, d} }
 
 type retryAfter struct {
@@ -457,13 +444,12 @@ func (w *wrapper) Error() string { return errorText(w.err) }
 func (w *wrapper) Unwrap() error { return w.err }
 func (w *wrapper) wraps()        {}
 
-// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d, with the
-// bounds of RetryAfter, behind messages that are due earlier. Use it for temporary faults that the message did not cause: a service
-// that answers 429 must not dead-letter a healthy message. Earlier leases that expired are removed from the count: see
-// Delivery.Attempt. A message that is always snoozed never ends, unless it has a TTL.
+// Snooze wraps the error of a handler, or the cause of a Nack. The message is released uncounted and due again after d,
+// limited as in RetryAfter. Use it for faults of others: a service that answers 429 must not dead-letter a healthy
+// message. It also clears the count of expired leases. Without a TTL, a message can be snoozed without end.
 //
-// Unlike a nack a Snooze wakes no consumer, because a consumer that snoozes every message would never pause. An idle consumer finds
-// the message at its next poll, which may be ConsumerConfig.PollEvery (1 s) after it is due.
+// It wakes no consumer: an idle one finds the message at its next poll, up to ConsumerConfig.PollEvery (1 s) after it
+// is due.
 func Snooze(d time.Duration, err error) error { return &snooze{wrapper{err}, d} }
 
 type snooze struct {
@@ -471,8 +457,8 @@ type snooze struct {
 	delay time.Duration
 }
 
-// DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the error's text.
-// err may be nil. chanqadmin.Queue.Redrive makes the message ready again.
+// DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the
+// error's text; err can be nil. chanqadmin.Queue.Redrive makes it ready again.
 func DeadLetter(err error) error { return &deadLetter{wrapper: wrapper{err}} }
 
 type deadLetter struct {
@@ -499,9 +485,8 @@ func errorText(err error) (text string) {
 
 var defaultBackoff = ExponentialBackoff(time.Second, time.Hour)
 
-// ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the first failed attempt, to high. The
-// result is random between half of the delay and all of it, so that messages that failed together do not return together. Earlier
-// leases that expired in a row do not count.
+// ExponentialBackoff returns a ConsumerConfig.Backoff. The delay doubles from low, after the first failed attempt, to
+// high. It is random, at least half of that, so messages do not return together.
 func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) time.Duration {
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(d *Delivery, _ error) time.Duration {

@@ -102,8 +102,8 @@ func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
 	require.False(t, errors.As(err, &op) && op.Unknown)
 }
 
-// A Lease is not a Message: it has no fields for the message's former queue position and due time, so a body that is sent on becomes a
-// new message.
+// A Lease is not a Message: it has no fields for the message's former queue position and due time, so a body that is
+// sent on becomes a new message.
 func TestABodyThatIsSentOnIsANewMessage(t *testing.T) {
 	ctx := t.Context()
 	db, err := embedded.Open(":memory:")
@@ -133,7 +133,8 @@ func TestABodyThatIsSentOnIsANewMessage(t *testing.T) {
 	}
 }
 
-// An error determines what happens to a message, the same one for a handler, Settle and Nack. There is no method for each outcome.
+// An error determines what happens to a message, the same one for a handler, Settle and Nack. There is no method for
+// each outcome.
 func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 	var methods []string
 	for i := range reflect.TypeFor[*chanq.Delivery]().NumMethod() {

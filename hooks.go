@@ -9,69 +9,56 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each may be nil. chanq calls them on
-// separate goroutines, sometimes several simultaneously, without a lock that other calls of chanq need. A call takes about
-// 1 µs, and follows a statement or a failure. Only Handled is called for every message; after a success its worker
-// calls it. A panic or runtime.Goexit (t.FailNow) in a hook ends only that call, but runtime.Goexit in Handled after a
-// success stops the consumer. Events contain no bodies, and headers only after failures (Handled, Dead); LogHooks does
-// not log headers. Their Queue is Config.Label, or the name of the queue. LogHooks, the package chanqprobe (probes), and
-// the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry; go get each) provide hooks.
+// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each can be nil. You get ready ones
+// from LogHooks, package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry);
+// combine them with JoinHooks. Events contain no bodies, and headers only after failures (Handled, Dead).
 //
-// A hook should return soon, because its caller waits for it:
+// A call costs about 1 µs, per statement or failure; Handled is called for every message. Hooks run on their own
+// goroutines, several simultaneously. A panic or runtime.Goexit ends that call alone; but after a success Handled runs
+// on its worker, and runtime.Goexit stops the consumer.
 //
-//   - Sent: a worker of a producer, and with InFlight 1 all sends of that producer; or the caller of Queue.Send, of InTx, or of
-//     SendTx, whose transaction is open.
-//   - Claimed: the claims.
-//   - Settled, Dead, and LeaseLost if a settle finds the loss: the settles.
-//   - Handled: its worker, or the caller of Nack.
-//   - Housekeeping: the task that the event is about.
-//   - Unsent, Availability, Isolated, and LeaseLost if the lease expired or an extension found the loss: nothing. Leases are therefore
-//     always extended. Up to 4096 of these events wait for a hook that does not return; later ones are dropped.
+// Return soon, because the caller waits, and do not wait for your caller, or both wait until its context is cancelled:
 //
-// Shutdown and Close also wait for hooks, until their contexts end.
+//   - Sent is called by a producer, Queue.Send, InTx or SendTx. It must not call Send, SendBatch, Flush or Close of
+//     that producer.
+//   - Claimed delays claims; Settled, Dead and LeaseLost delay settles; Handled delays its worker, or the caller of
+//     Nack. They must not call Wait, Flush or Shutdown of that consumer. Settled, Dead and LeaseLost must not settle.
+//   - Unsent, Availability and Isolated delay nothing. They must not call Shutdown or Close. Up to 4096 of their events
+//     wait; later ones are dropped.
+//   - Housekeeping delays its task.
 //
-// A hook must not wait for its caller, or both wait until the caller's context ends:
-//
-//   - Sent must not call Send, SendBatch, Flush or Close of that producer.
-//   - Claimed, Settled, Dead, LeaseLost and Handled must not call Lease.Wait, Flush or Shutdown of that consumer.
-//   - Unsent, Availability and Isolated must not call Shutdown or Close.
-//   - Settled, Dead and LeaseLost must not settle leases, which waits while the backlog of settles is full.
-//
-// Calls of other producers, of Queue, and calls that return immediately (Stop, Ack, Stats) are allowed.
+// Other calls that return immediately (Stop, Ack, Stats) are allowed.
 type Hooks struct {
-	// Sent: one statement stored messages, or will have stored them when its transaction is committed.
+	// Sent: one statement stored messages, or SendTx was called.
 	Sent func(SentEvent)
 	// Claimed: one statement leased messages.
 	Claimed func(ClaimedEvent)
 	// Settled: one batch of settles is in the database.
 	Settled func(SettledEvent)
-	// LeaseLost: a lease ended before its message was settled.
+	// LeaseLost: a lease was lost before its message was settled.
 	LeaseLost func(LeaseLostEvent)
-	// Handled: a handler of Handle, HandleBatches or Pipe was called, and its result has settled the message; or a lease was nacked
-	// with a cause. Once per call of a handler, and per message of a batch that the call has settled. An error of a batch after which
-	// each message is handled alone is not reported.
+	// Handled: a handler of Handle, HandleBatches or Pipe was called, or a lease was nacked with a cause. Once per
+	// call; for a batch, per message settled by it.
 	Handled func(HandledEvent)
 	// Dead: a message was dead-lettered.
 	Dead func(DeadEvent)
-	// Unsent: a message that came through Producer.C cannot be stored. Producer.Unsent returns it, and until then Flush fails. After
-	// Close has begun, Close returns such messages and the hook is not called.
+	// Unsent: a message of Producer.C cannot be stored. Producer.Unsent returns it. After Close has started the hook is
+	// not called.
 	Unsent func(UnsentEvent)
-	// Availability: the database stopped answering a producer or consumer, or answers it again, or the producer or consumer ended during
-	// the outage. Once per change, so each outage ends.
+	// Availability: the database stopped answering a producer or consumer, answers it again, or that stopped during the
+	// outage. Once per change.
 	Availability func(AvailabilityEvent)
-	// Isolated: a message or settle fails while the database stores others, or an isolated one was stored, refused or given up. Once
+	// Isolated: a message or settle fails while the database stores others, or it was stored, refused or given up. Once
 	// per change.
 	Isolated func(IsolatedEvent)
-	// Housekeeping: the database refuses a maintenance task for which no delivery waits, or accepts it again, or the producer or
-	// consumer that ran it has ended. Once per change.
+	// Housekeeping: the database refuses a maintenance task, or accepts it again, or the producer or consumer that ran
+	// it has stopped. Once per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
-// SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and their pauses. Messages sent in
-// a transaction of InTx are one batch per queue, after the commit, with a Took of 0.
-//
-// Attempted counts messages that SendTx sent in another transaction; the other counts are then 0. Only the caller knows whether that
-// transaction is committed, so do not compare Attempted with counts of messages in the queue.
+// SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and pauses; it is 0
+// for InTx, whose messages are one batch per queue after the commit. Attempted counts messages of SendTx in another
+// transaction, and the other counts are then 0: chanq does not learn of its commit.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
@@ -79,19 +66,17 @@ type SentEvent struct {
 	Took                        time.Duration
 }
 
-// ClaimedEvent is one claim that found messages. Bytes are those of bodies. On an ordered queue it is a batch of messages that became
-// deliverable, and Took is the time of the statements about messages since the last batch.
+// ClaimedEvent is one successful claim. Bytes are those of bodies. On an ordered queue it is a batch of messages that
+// became deliverable, and Took the time of the statements since the last one.
 type ClaimedEvent struct {
 	Queue           string
 	Messages, Bytes int
 	Took            time.Duration
 }
 
-// SettledEvent is one batch of settles. Lost counts those whose lease had ended. Took includes repetitions and their pauses. Messages
-// that AckTx has acked in a transaction of InTx count as Acked after the commit, with a Took of 0.
-//
-// Attempted counts messages that AckTx has acked in another transaction, at the call; the other counts are then 0. Only the caller knows
-// whether that transaction is committed.
+// SettledEvent is one batch of settles. Lost counts those whose lease was lost. Took includes repetitions and pauses;
+// it is 0 for InTx, whose acks count after the commit. Attempted counts acks of AckTx in another transaction, and the
+// other counts are then 0.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
@@ -99,8 +84,8 @@ type SettledEvent struct {
 	Took                                time.Duration
 }
 
-// LeaseLostEvent is the end of a lease that was not settled. If Confirmed is set, the database reported the loss. Otherwise the lease
-// expired while the database did not answer, or ConsumerConfig.MaxExtend allowed no further extension.
+// LeaseLostEvent is a lease that was lost before it was settled. If Confirmed is set, the database reported the loss.
+// Otherwise it expired in an outage, or after ConsumerConfig.MaxExtend.
 type LeaseLostEvent struct {
 	Queue     string
 	ID        ID
@@ -108,29 +93,25 @@ type LeaseLostEvent struct {
 	Confirmed bool
 }
 
-// HandledEvent is the result of one call of a handler, or of a Nack with a cause. The settle has been handed over: Settled and LeaseLost
-// report its outcome.
-//
-// The Delivery is a copy, after a success without Headers. The message is settled: methods that settle or extend return an error, the
-// Context does not end, and the Deadline is the zero time.
+// HandledEvent is the result of one call of a handler, or of a Nack with a cause. Settled and LeaseLost report the
+// outcome of the settle. The Delivery is a copy for reading, after a success without Headers.
 type HandledEvent struct {
 	Delivery
-	// Outcome is what happens to the message. A retry of the last attempt is OutcomeDeadLetter. It is OutcomeAck after AckTx and a
-	// nil error, although only the caller's commit acks the message, and after the function of a Pipe has returned outputs. If those
-	// cannot be stored in time, the hook is called again, with that error and a Took of 0.
+	// Outcome is what happens to the message: OutcomeDeadLetter after the last attempt, OutcomeAck after AckTx and the
+	// function of a Pipe, before the commit. If the outputs of a Pipe cannot be stored in time, the hook is called
+	// again, with the error.
 	Outcome OutcomeKind
-	Next    time.Duration // until the next attempt; 0 if there is none or it may start immediately
+	Next    time.Duration // until the next attempt; 0 if there is none or it can start immediately
 	Took    time.Duration // of the call; 0 for a Nack
-	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack; nil for success
+	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack
 }
 
-// DeadEvent is a dead-lettered message: by its last Nack, by DeadLetter, because its body cannot be decoded, because it expired, or because
-// a claim found that no attempt was left. Reason is its stored last error, without the text of a decoder, which may repeat parts of the
-// body.
+// DeadEvent is a dead-lettered message. Reason is its last error, without the text of a decoder, which can contain
+// parts of the body.
 type DeadEvent struct {
 	Queue string
 	ID    ID
-	// Fields of the message. All are empty if its contents cannot be read. Headers is empty if it cannot be decoded. Do not modify the map.
+	// Empty if unreadable. Do not modify the map.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Attempt             int // as chanqadmin.Entry.Attempts; 0 if it was never delivered
@@ -138,28 +119,27 @@ type DeadEvent struct {
 	Reason              string // as chanqadmin.Entry.LastError
 }
 
-// UnsentEvent is a message of Producer.C that cannot be stored. Err is the error that Producer.Unsent returns with it.
+// UnsentEvent is a message of Producer.C that cannot be stored, with the error of Producer.Unsent.
 type UnsentEvent struct {
 	Queue string
 	ID    ID
 	Err   error
 }
 
-// AvailabilityEvent is a change of the database's availability to one producer
-// or consumer.
+// AvailabilityEvent is a change of the database's availability to one producer or consumer.
 type AvailabilityEvent struct {
 	Queue string
 	Part  string // "producer" or "consumer"
 	Up    bool   // this outage is over
-	// Ended, when Up: the producer or consumer has ended during the outage, so whether the database answers is unknown.
+	// Ended, when Up: the producer or consumer stopped during the outage.
 	Ended bool
 	Err   error         // what failed; nil when Up
 	Down  time.Duration // how long it was down; when Up
 }
 
-// IsolatedEvent is a change of the number of isolated items of one producer or consumer: messages to be stored, or settles. An
-// isolated item has failed alone while the database stored others. It is repeated alone, with pauses of up to 5 s, and delays no
-// other item. The sum of Change over all events is 0 when the producer or consumer has ended.
+// IsolatedEvent is a change of the number of isolated messages (of a producer) or settles. An isolated item has failed
+// alone while the database stored others. It is repeated alone, every 5 s or sooner, and delays no other, except those
+// of its key on an ordered queue. When all is stopped, the sum of Change is 0.
 type IsolatedEvent struct {
 	Queue  string
 	Part   string // "producer", "consumer" or "pipe"
@@ -168,29 +148,29 @@ type IsolatedEvent struct {
 	Err    error  // of the last item that was isolated; nil if Change is negative
 }
 
-// HousekeepingEvent is a change of a maintenance task for which no delivery waits. A missing permission is a possible cause.
+// HousekeepingEvent is a change of a maintenance task for which no delivery waits, for example because a permission is
+// missing.
 type HousekeepingEvent struct {
 	Queue string
 	// Task is one of these. While it is refused:
 	//
 	//   - "consumers": chanqadmin.Queue.Consumers does not list this consumer.
-	//   - "trim": messages remain that Spec.Retain and Spec.RetainDead no longer keep, and on SQLite free pages stay in the file.
-	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs (see Config.VacuumEvery).
-	//   - "history": chanqadmin.Queue.History lacks the counts of this program (see Config.History).
+	//   - "trim": messages stay longer than Spec.Retain and Spec.RetainDead.
+	//   - "vacuum": on PostgreSQL the live table grows until autovacuum runs.
+	//   - "history": chanqadmin.Queue.History lacks this program's counts.
 	Task string
 	Err  error // the error of the database; nil when it accepts the task again
-	// Ended: the producer or consumer that ran the task ended while the task was refused. Err is nil.
+	// Ended: the producer or consumer stopped while the task was refused.
 	Ended bool
 }
 
-// LogHooks logs every event to log, or to slog.Default() if log is nil. Errors of handlers are logged at level failed, for example
-// slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter.
+// LogHooks logs every event to log, or to slog.Default() if log is nil. Errors of handlers have the level failed, for
+// example slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter. The times next,
+// took and down are durations.
 //
 //	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
 //	INFO   the end of the first three
-//	DEBUG  the rest: messages that were sent, claimed, settled, handled, snoozed or released
-//
-// Times (next, took, down) are durations: slog's TextHandler writes 1.5s, its JSONHandler nanoseconds.
+//	DEBUG  the rest
 func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 	if log == nil {
 		log = slog.Default()
@@ -305,7 +285,8 @@ func callHere[E any](hook func(E), e E) {
 	hook(e)
 }
 
-// call calls a hook that is not nil on a separate goroutine and waits for it, so that no panic of a hook ends the caller.
+// call calls a hook that is not nil on a separate goroutine and waits for it, so that no panic of a hook ends the
+// caller.
 func call[E any](hook func(E), e E) {
 	if hook != nil {
 		base.Call(func() { hook(e) })

@@ -12,52 +12,43 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease is a message that this process holds for a limited time, with its body. All methods are those of its Delivery.
-//
-// Leases come from a Consumer. A test can pass a handler a lease that it made itself, and Outcome returns what Consumer.Handle would
-// do with the result. The methods of such a lease that settle or extend return an error, its Context does not end, and its Deadline is
-// the zero time.
+// Lease is a message with its body, held by this process for a limited time. All methods are those of its Delivery. A
+// test can make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its Context
+// is never cancelled, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
 }
 
-// Delivery is a Lease without the body, and so without a type parameter, for code that handles leases of any queue. Settle it once,
-// by Settle, Ack, Nack, Release or AckTx; the consumer extends it until then. Its methods are safe for concurrent use; its fields
-// belong to the reader. A copy of a Delivery is the same delivery.
+// Delivery is a Lease without the body, for code about leases of any queue, such as a Middleware. Settle it once, by
+// Settle, Ack, Nack, Release or AckTx; the consumer extends it until then. Its methods are safe for concurrent use; its
+// fields belong to the reader. A copy is the same delivery.
 type Delivery struct {
 	ID ID
 	// Queue is the queue of the message: Config.Label, or its name.
 	Queue string
-	// Key, DedupKey, Type, Headers and Priority are those of the Message that was sent.
+	// As in the Message.
 	Key, DedupKey, Type string
 	Headers             map[string]string
 	Priority            Priority
-	// Attempt counts the claims of this message that were or might have been deliveries, including this one. A claim that was released
-	// before its delivery (Release, Stop) does not count. A claim whose process died with the message in its buffer counts until a
-	// Nack: a handler that nacks was not killed, so consecutive expired leases before it no longer count. Attempt may exceed
-	// Spec.MaxAttempts: see there.
+	// Attempt counts the claims of this message that were or might have been deliveries, including this one. Released
+	// claims do not count. An expired one counts until the next Nack, so Attempt can exceed Spec.MaxAttempts.
 	Attempt int
-	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence, even if the
-	// message is sent again or the database is restored. Send it with each write to another system. If that system rejects fences
-	// below the highest it has seen, a holder whose lease has ended cannot overwrite the work of the next holder. For a database row
-	// the statement is UPDATE … SET …, fence = f WHERE id = … AND fence <= f: if it changes no row, a later holder has written.
+	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence,
+	// even if the message is sent again or the database is restored. Pass it on with each write to another system. For
+	// a row: UPDATE … SET …, fence = f WHERE id = … AND fence <= f. If no row changes, a later holder has written. See
+	// docs/guides/long-jobs.md.
 	Fence int64
-	// EnqueuedAt, DueAt and ExpiresAt are times of the database's clock, in milliseconds. ExpiresAt is when the message's TTL ends, or
-	// zero if it has none. A lease that began before ExpiresAt continues.
+	// Times of the database's clock, in milliseconds. ExpiresAt is when the TTL is over, or zero.
 	EnqueuedAt, DueAt, ExpiresAt time.Time
 
 	lease *lease.Lease
 }
 
-// Context returns a context with the values of the context given to Consume. It ends
-//
-//   - with the cause ErrLeaseLost when the lease is known to be lost, and at its Deadline at the latest, whatever happens to the
-//     consumer or to the transaction of AckTx;
-//   - with the cause ErrStopped when the consumer has stopped and the time to drain is over: see Consumer.Handle.
-//
-// It does not end with Stop (see Stopping) or a settle that succeeds, and after such a settle not by ErrStopped. The first call costs
-// a timer.
+// Context returns a context with the values of Consume's context. It is cancelled with ErrLeaseLost when the lease is
+// known to be lost, at its Deadline at the latest, and with ErrStopped when the consumer has stopped and the time to
+// drain is over. Stop does not cancel it (see Stopping), and neither does a successful settle. The first call costs a
+// timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -65,8 +56,7 @@ func (d *Delivery) Context() context.Context {
 	return d.lease.Context()
 }
 
-// Deadline returns when the lease ends, by this process's clock, unless it is extended. It is early rather than late, because it
-// counts from before the claim was sent.
+// Deadline returns when the lease expires by this process's clock, unless it is extended. It is early rather than late.
 func (d *Delivery) Deadline() time.Time {
 	if d.lease == nil {
 		return time.Time{}
@@ -74,17 +64,15 @@ func (d *Delivery) Deadline() time.Time {
 	return base.WallTime(d.lease.Period.Deadline())
 }
 
-// Ack marks the message as done: it leaves the queue. The settle joins the next batch. Ack returns immediately unless the backlog of
-// settles is full, and costs no round trip. Wait returns the outcome.
+// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no additional round trip.
+// Ack returns immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the
+// function Ack.
 //
-// Ack returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the end of the consumer: Shutdown does not
-// wait for a lease that has expired. It waits for a lease that AckTx has acked until the commit is known, the lease is settled after a
-// rollback, or the lease ends. The function Ack takes a context and returns the outcomes.
+// It returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the consumer has stopped.
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
 
-// Settle does what Consumer.Handle does with the error of a handler: nil acks, and any other error is Nack(err). Use it in a loop
-// over a channel: l.Settle(work(l.Context(), l)). After AckTx, nil leaves the lease to the commit; an error means that the transaction
-// was rolled back. It returns as Ack does.
+// Settle does what Consumer.Handle does with a handler's error: nil acks, and any other error is Nack(err). Use it in
+// your loop: l.Settle(work(l.Context(), l)). After AckTx, pass nil if you have committed. It returns as Ack does.
 func (d *Delivery) Settle(err error) error {
 	switch {
 	case err != nil:
@@ -95,11 +83,10 @@ func (d *Delivery) Settle(err error) error {
 	return d.Ack()
 }
 
-// Nack releases the message as a failed attempt. The message is due again after ConsumerConfig.Backoff. Up to 2000 bytes of the text
-// of cause are stored for operators; nil keeps the previous text. The Nack of the last attempt (Spec.MaxAttempts) dead-letters the
-// message. RetryAfter, Snooze and DeadLetter have the same effect as in the error of a handler. The Handled hook is called with a
-// cause that is not nil. Once the context has ended by ErrStopped, Nack releases the message uncounted instead, unless the cause is a
-// DeadLetter or a Snooze. It returns as Ack does.
+// Nack releases the message as a failed attempt. It is due again after ConsumerConfig.Backoff, or dead after the last
+// attempt (Spec.MaxAttempts). RetryAfter, Snooze and DeadLetter work as in a handler's error. Up to 2000 bytes of the
+// cause's text are stored; nil keeps the previous text and calls no hook. After ErrStopped no attempt counts, unless
+// the cause is a DeadLetter. It returns as Ack does.
 func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -114,14 +101,12 @@ func (d *Delivery) Nack(cause error) error {
 	return holderOf(d.lease).settle(d, o, 0, cause)
 }
 
-// Release releases the message as if it had not been claimed: it is due at its former time, and the attempt does not count. Consumers
-// of this process find it with their next claim or poll, those of other processes within about 1 s. A reader that releases every
-// message claims the same ones again and again. It returns as Ack does.
+// Release releases the message as if it had not been claimed: its due time is unchanged, and no attempt counts.
+// Consumers of this process find it with their next claim, others within about 1 s. It returns as Ack does.
 func (d *Delivery) Release() error { return d.settle(lease.Settlement{Op: lease.Release}) }
 
-// Wait waits until the lease is settled and the outcome known, or ctx ends. It returns nil only if the settle is in the database,
-// ErrLeaseLost if the lease had ended before, or an *OpError, whose Unknown reports that the outcome is not known. On SQLite a
-// goroutine that holds a transaction must not call it: see Queue.
+// Wait waits until the lease is settled and the outcome is known, or ctx is cancelled. It returns nil if the settle is
+// in the database, ErrLeaseLost, or an *OpError, whose Unknown says that the outcome is not known.
 func (d *Delivery) Wait(ctx context.Context) error {
 	if d.lease == nil {
 		return errMadeByHand
@@ -132,9 +117,9 @@ func (d *Delivery) Wait(ctx context.Context) error {
 	return deliveryError(d.lease, d.lease.Wait(ctx))
 }
 
-// Stopping returns a channel that is closed when the consumer stops: Consumer.Done. A long handler watches it, stores its progress and
-// returns l.Release(): the message is due again, and the attempt does not count. An error that it returns before
-// ConsumerConfig.DrainFor is over counts as a failed attempt. The channel is nil for a Delivery that a test has made.
+// Stopping returns a channel that is closed when the consumer stops. A long handler watches it, saves its progress and
+// returns l.Release(), so that no attempt counts: see docs/guides/long-jobs.md. The channel is nil for a Delivery that
+// you made yourself.
 func (d *Delivery) Stopping() <-chan struct{} {
 	if d.lease == nil {
 		return nil
@@ -142,14 +127,12 @@ func (d *Delivery) Stopping() <-chan struct{} {
 	return holderOf(d.lease).engine.Stopped()
 }
 
-// Extend makes the lease last at least span from now, by the database's clock, in one round trip. span is 100 ms to 100 years. Extend
-// never shortens a lease; settle it by Release or Nack instead. A consumer extends its leases automatically, for
-// ConsumerConfig.MaxExtend; Extend is for longer. While another session has the row locked, Extend is repeated until ctx ends.
+// Extend makes the lease last at least span (100 ms to 100 years) from now, by the database's clock, in one round trip.
+// You need it for jobs longer than ConsumerConfig.MaxExtend. While another session has locked the row, Extend waits
+// until ctx is cancelled.
 //
-// It returns ErrLeaseLost if the lease is lost, or had expired when its consumer ended. After an *OpError that is Unknown, Deadline
-// is unchanged. A lease of a plain queue that had expired by this process's clock may be settled again after Extend, but its Context
-// stays ended, and the consumer neither extends it nor waits for it. On an ordered queue an expired lease is lost, and no lease outlives
-// its consumer's membership, which lasts at most LeaseFor: there the consumer renews the extension until span is over.
+// It returns ErrLeaseLost if the lease is lost. After an Unknown *OpError, Deadline is unchanged. On a plain queue you
+// can extend and settle an expired lease, but its Context stays cancelled.
 func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	if span < minLease || span > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: span is %v: must be from %v to %v", span, minLease, sqlbatch.MaxDelay)
@@ -171,14 +154,12 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	return homeOf(d.lease).fail("extend", err)
 }
 
-// Ack acks the messages of many leases and waits for the outcomes. It costs the same as Delivery.Ack and Wait for each: the acks join
-// the next batches of their consumers. The leases may be of several queues. A lease that is passed twice is acked once.
+// Ack acks many leases, even of several queues, and waits for the outcomes. It costs the same as Delivery.Ack and Wait
+// for each.
 //
-// A nil error means that all acks are in the database. A *BatchError has an entry for each lease, in order: nil, or an *OpError that
-// wraps ErrLeaseLost, ErrSettled, ErrClosed or another error of the settle. If ctx ends before an outcome is known, its OpError is
-// Unknown, and the consumer continues with the ack. If ctx ends while the backlog of settles is full, a lease whose ack was not
-// handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds a transaction must not call it: see Queue.
-// With the context of InTx it returns another error and acks nothing: use AckTx.
+// After a nil error all acks are in the database. Otherwise a *BatchError has an entry for each lease, in order: nil,
+// or an *OpError, for example of ErrLeaseLost. If ctx is cancelled first, the acks handed over are Unknown, and the
+// consumer continues with them; the other leases stay held. With the context of InTx use AckTx.
 func Ack[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all, err := leasesOf(leases)
 	if err != nil {
@@ -230,7 +211,8 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 	return batchError("ack", errs)
 }
 
-// doomed stores the fields that the Dead hook reports, for a message whose settle may dead-letter it. It does not retain the body.
+// doomed stores the fields that the Dead hook reports, for a message whose settle may dead-letter it. It does not
+// retain the body.
 func (d *Delivery) doomed() {
 	if homeOf(d.lease).cfg.Hooks.Dead != nil {
 		d.lease.About.Store(&Delivery{Key: d.Key, DedupKey: d.DedupKey, Type: d.Type, Headers: d.Headers})

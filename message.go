@@ -37,36 +37,34 @@ func (p Priority) String() string {
 
 // Message is a message to send.
 type Message[T any] struct {
-	// ID identifies the message. Set it to send a message again whose outcome was unknown: while the first is in the queue, the
-	// second is not stored. Default: a new ID.
+	// ID identifies the message. Set it to send a message again whose outcome was unknown: while the first is in the
+	// queue, the second is not stored. Default: a new ID.
 	ID   ID
 	Body T
-	// Type names the kind of job. It is for programs that send several kinds to one queue. Such a program opens the queue with the
-	// T json.RawMessage and decodes each body by its Type (examples/service). For an unknown Type its handler returns a plain
-	// error: while a new version is being deployed, a program of that version then handles the message later. A redriven message
-	// keeps its Type. Default: none. Range: at most 100 printable ASCII characters.
+	// Type names the kind of job. See docs/guides/kinds.md. For an unknown Type, return a plain error from your
+	// handler: during a deployment a newer process then handles the message. Default: none. Range: at most 100
+	// printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.
 	Headers map[string]string
-	// Priority orders the messages of a plain queue. An ordered queue has none: a message comes after the earlier ones of its Key.
-	// Default: PriorityNormal. Range: PriorityLow to PriorityUrgent.
+	// Priority orders the messages of a plain queue. On an ordered queue it must be unset. Default: PriorityNormal.
+	// Range: PriorityLow to PriorityUrgent.
 	Priority Priority
-	// Delay is how long after the send the message is due. The database's clock decides, in milliseconds, rounded up. On an
-	// ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
+	// Delay is how long after the send the message is due. The database's clock decides, in milliseconds, rounded up.
+	// On an ordered queue it must be 0. Default: 0. Range: 0 to 100 years.
 	Delay time.Duration
-	// TTL is how long after the send the message may be claimed. The database's clock decides, in milliseconds, rounded up.
-	// Later it is dead-lettered with CauseExpired, even if it was nacked before. A lease that began in time continues. A redriven
-	// message does not expire. Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
+	// TTL is how long after the send the message can be claimed. It is rounded like Delay. Later the message is
+	// dead-lettered with CauseExpired. A lease that started in time continues. A redriven message does not expire.
+	// Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
-	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored. Its Receipt is
-	// then marked Duplicate. If an open transaction has stored the key (SendTx), another send of the key waits until that
-	// transaction ends. Later sends of the same Producer wait with it, unless ProducerConfig.InFlight is above 1. Default: none.
-	// Range: at most 200 bytes of UTF-8 without NUL.
+	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored.
+	// Its Receipt is then marked Duplicate. While an open SendTx has the key, other sends of the key wait, and later
+	// sends of their Producer with them, unless InFlight is above 1. Default: none. Range: at most 200 bytes of UTF-8
+	// without NUL.
 	DedupKey string
-	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead. Messages of one call
-	// of Send or SendTx keep the order of its arguments. A message without a key waits for no other message, and no other message waits
-	// for it. A message that follows one with a DedupKey under the same Key is stored by another statement. Default: none. Range: at
-	// most 200 bytes of UTF-8 without NUL.
+	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead.
+	// Messages of one Send or SendTx keep the order of its arguments. A message without a key waits for no other, and
+	// no other waits for it. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
 	Key string
 }
 
@@ -75,9 +73,9 @@ func Msg[T any](body T) Message[T] { return Message[T]{Body: body} }
 
 // Receipt is the result of a send of one message.
 type Receipt struct {
-	// ID of the message. If Duplicate, it is the ID of the message that is in the queue.
+	// ID of the message; if Duplicate, of the one that is in the queue.
 	ID ID
-	// Duplicate: a message with this DedupKey was in the queue, and this message was not stored.
+	// Duplicate: a message with this DedupKey was in the queue, and this one was not stored.
 	Duplicate bool
 }
 
@@ -151,8 +149,8 @@ func checkKey(field, key string, most int) error {
 // ceilMS returns a delay or a TTL in milliseconds, as it is stored.
 func ceilMS(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key might already be in the
-// queue.
+// rowsOf checks and encodes messages, and returns receipts with their IDs. keyed reports that an ID or a key might
+// already be in the queue.
 func rowsOf[T any](q *queue, ms []Message[T]) (rows []sqlbatch.Row, receipts []Receipt, keyed bool, err error) {
 	rows, receipts = make([]sqlbatch.Row, len(ms)), make([]Receipt, len(ms))
 	for i := range ms {
@@ -178,14 +176,13 @@ func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 	return duplicates
 }
 
-// ID identifies a message. Producers generate one for each message: a UUIDv7. IDs of one process are in the order of their
-// generation.
+// ID identifies a message. The sender generates it: a UUIDv7. IDs of one process are in the order of their generation.
 type ID [16]byte
 
-// NewID generates an ID that is greater than every ID that this process generated before.
+// NewID generates an ID, greater than every earlier one of this process.
 func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
-// ParseID parses the form that String returns.
+// ParseID parses the form of String.
 func ParseID(s string) (ID, error) {
 	u, err := uuid.Parse(s)
 	if err != nil {
@@ -200,8 +197,8 @@ func (id ID) String() string { return uuid.UUID(id).String() }
 // IsZero reports whether id is the zero value, which no message has.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// Time returns when the ID was generated, by the clock of its producer, to the millisecond. It is meaningless for an ID that is not a
-// UUIDv7.
+// Time returns when the ID was generated, by the sender's clock, to the millisecond. It is meaningless for an ID that
+// is not a UUIDv7.
 func (id ID) Time() time.Time {
 	var ms int64
 	for _, b := range id[:6] {
@@ -210,7 +207,7 @@ func (id ID) Time() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// MarshalText returns the form of String, so that IDs are readable in JSON.
+// MarshalText returns the form of String, readable in JSON.
 func (id ID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
 // UnmarshalText parses the form of String.
@@ -222,13 +219,12 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Value implements driver.Valuer with the text of String. An ID can therefore be an argument for a text column, a uuid of PostgreSQL or
-// a uniqueidentifier of SQL Server. For a column of 16 bytes pass id[:].
+// Value implements driver.Valuer with the text of String: for a text column, a uuid of PostgreSQL or a uniqueidentifier
+// of SQL Server. For a column of 16 bytes pass id[:].
 func (id ID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan implements sql.Scanner for text that ParseID reads, and for 16 bytes. NULL is an error: scan a nullable column into a
-// sql.Null[ID]. The driver of SQL Server returns a uniqueidentifier as 16 bytes in another order: select it as text, by
-// CONVERT(char(36), id).
+// Scan implements sql.Scanner for 16 bytes, and for text as in ParseID. For NULL use a sql.Null[ID]. SQL Server returns
+// the bytes in another order: select CONVERT(char(36), id).
 func (id *ID) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
@@ -245,14 +241,12 @@ func (id *ID) Scan(src any) error {
 	return fmt.Errorf("chanq: id: the column has a %T: must be text or 16 bytes", src)
 }
 
-// ShardOf returns the index of the shard, from 0 to shards - 1, to which a message belongs by its Key, or else its DedupKey, or else
-// its ID. It is -1 if the message has none of them and may go to any shard. Package chanqshards uses it, and each shard refuses the
-// messages of other shards. Programs in other languages must compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the
-// ID, modulo shards.
-//
-// The hash is not FNV as for slots: the keys of a shard would use only some of its slots.
+// ShardOf returns the index of the shard, from 0 to shards - 1, that a message belongs to by its Key, or else its
+// DedupKey, or else its ID. It is -1 if the message has none of them and can go to any. Programs in other languages
+// must compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
 func ShardOf[T any](m Message[T], shards int) int { return shardOf(m.Key, m.DedupKey, m.ID, shards) }
 
+// The hash is not FNV as for slots: the keys of a shard would use only some of its slots.
 func shardOf(key, dedupKey string, id ID, shards int) int {
 	switch key = cmp.Or(key, dedupKey); {
 	case key != "":

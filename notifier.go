@@ -6,62 +6,49 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Notifier wakes idle consumers of other processes, so that a message does not wait for their next poll.
-// github.com/chanq/chanq/pgnotify is a Notifier for PostgreSQL and github.com/chanq/chanq/mssqlnotify one for SQL Server. SQLite
-// files that github.com/chanq/chanq/embedded opened have their own. Set the same kind of Notifier in the Config of all programs that
-// use a queue. Consumers of one process and one *sql.DB wake each other without a Notifier.
+// Notifier wakes idle consumers of other processes. Use pgnotify on PostgreSQL and mssqlnotify on SQL Server; SQLite
+// files that embedded.Open opened have their own. See docs/operate/waking.md. Consumers on one *sql.DB wake each other
+// without it.
 //
-// A Notifier changes no guarantee: consumers always poll every ConsumerConfig.PollEvery (1 s). A lost notification delays a message
-// until then, and a superfluous one costs a statement. A Notifier may therefore drop, repeat and merge notifications.
-//
-// Both methods identify a queue by its schema and its name, for example "public.orders". They are called concurrently, with no lock
-// held. They must not block, because a producer's worker or the claims of a consumer wait for them, and must not call chanq. If they
-// panic, only a notification is lost.
+// You can write your own. It can drop, repeat and merge notifications: consumers also poll every
+// ConsumerConfig.PollEvery. Its methods get the schema and the name of a queue, for example "public.orders". They are
+// called concurrently, must not block and must not call chanq. If they panic, one notification is lost.
 type Notifier interface {
-	// Notify is called after a commit that left something to claim: messages of a Producer, a Pipe, Queue.Send or an InTx, messages
-	// that were nacked, messages that a stopping consumer released, and Redrive and Resume of package chanqadmin. It is also called
-	// by Queue.Wake. SendTx does not notify in a transaction of the caller's own, because only the caller knows when that commits:
-	// call Queue.Wake after it. While a Producer or Pipe has more to store, it notifies at most every 20 ms, and immediately when the
-	// last message is stored. Each commit is followed by a notification.
+	// Notify is called after each commit that left something to claim, of a Producer, Pipe, Queue.Send, InTx, a nack, a
+	// release by a stopping consumer, Redrive or Resume, and by Queue.Wake. SendTx in your own transaction does not
+	// call it. During a burst a Producer or Pipe calls it every 20 ms, and immediately at the end.
 	//
-	// A Notifier with a method PlainOnly() is used by plain queues only. Consumers of ordered queues then poll. Open
-	// calls a method SessionMaxAge(time.Duration) with Config.SessionMaxAge: a Notifier that has one replaces its
-	// connections at that age.
+	// Two more methods are optional. A Notifier with PlainOnly() is for plain queues; consumers of ordered queues then
+	// poll. Open calls SessionMaxAge(time.Duration) with the age at which to replace connections.
 	Notify(Notification)
 
-	// A consumer that found nothing calls Listen before its last poll and the pause that follows. A value of the channel ends that
-	// pause. stop is called once: when the consumer claims so often that it needs no Notifier, when its readers are busy, when the
-	// channel was closed, and when the consumer ends. Occasional messages do not end the listening. Like the two methods, stop must
-	// not block.
+	// Listen is called by an idle consumer, before its last poll and the pause that follows. A value of heard ends that
+	// pause. The consumer calls stop once: when it claims so often that it needs no Notifier, when its readers are
+	// busy, when heard was closed, and when it stops. stop must not block. slots are the consumer's own on an ordered
+	// queue, in ascending order, and nil on a plain one. When they change, it calls stop and Listen again.
 	//
-	// slots are those that the consumer of an ordered queue owns, in ascending order, and empty while it owns none. They are nil for
-	// a plain queue. When the slots change, the consumer calls stop, and then Listen with the new slots.
-	//
-	// On a plain queue a message is for one consumer. If stop finds a notification in the channel that was sent to this consumer
-	// alone and was not received, it must pass it to another consumer. On an ordered queue a notification with slots is for each
-	// consumer that has one of the slots, and for no other. A notification without slots is for each consumer, for example because
-	// slots are free. Consumers that listen check for free slots at least every 10 s.
-	//
-	// The first value means that notifications are received from now on: the consumer polls again, and then sleeps for PollEvery.
-	// Before that value the consumer polls after pauses that grow to PollEvery. A Notifier that receives immediately may send the
-	// value before Listen returns. Use a capacity of 1: several unreceived values mean the same as one. A closed channel means that
-	// notifications are no longer received: the consumer calls stop, polls as without a Notifier, and calls Listen again after 1 s.
+	//   - The first value means that you receive notifications from now on: the consumer polls again, and then pauses
+	//     for PollEvery. You can send it before Listen returns. Give heard a capacity of 1.
+	//   - Close heard when you receive no more. The consumer polls, and calls Listen again after 1 s.
+	//   - On a plain queue a message is for one consumer. If you sent it to this one alone, and stop finds it
+	//     unreceived in heard, pass it to another.
+	//   - On an ordered queue a notification is for all owners of its slots, and for no other consumer; without slots,
+	//     for each.
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// Notification describes the messages that a commit left to claim.
+// Notification describes what a commit left to claim.
 type Notification struct {
 	// Queue is the schema and the name of the queue.
 	Queue string
-	// Messages is an upper bound of the number of messages; 0 if they were not counted. It is 0 on an ordered queue if Slots is nil.
-	// On a plain queue no more consumers need to wake.
+	// Messages is an upper bound of the number of messages; 0 if they were not counted. On a plain queue no more
+	// consumers need to wake.
 	Messages int
-	// Slots are the slots of an ordered queue that have the messages, in ascending order; nil: any slot.
+	// Slots are the slots of the messages on an ordered queue, in ascending order; nil: any slot.
 	Slots []int
 }
 
-// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB: consumers of other processes are not woken, and idle
-// consumers poll.
+// NoNotifier is a Config.Notifier that disables the Notifier of a *sql.DB.
 type NoNotifier struct{}
 
 // Notify implements Notifier. It does nothing.

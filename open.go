@@ -73,21 +73,21 @@ func (s schema) check(found stored) error {
 	return nil
 }
 
-// Durability controls whether Open and Migrate accept a database that may lose confirmed commits.
+// Durability controls whether Open and Migrate accept a database that can lose confirmed commits.
 type Durability uint8
 
 // The durabilities.
 const (
 	// DurabilityRequired refuses such a database with ErrNotDurable.
 	DurabilityRequired Durability = iota
-	// DurabilityAsIs accepts it. Commits are then faster, and a crash of the server undoes the last ones. (On SQLite it is a crash of
-	// the machine; with delayed durability of SQL Server also an ordinary shutdown.) Messages whose Send returned nil are lost, acked
-	// messages are redelivered, and a leased message is delivered to another consumer while its holder still processes it.
+	// DurabilityAsIs accepts it. Commits are then faster, and a crash of the server (SQLite: of the machine) undoes the
+	// last ones: messages whose Send returned nil are lost, acked messages are redelivered, two consumers can hold one
+	// message.
 	DurabilityAsIs
 )
 
-// trust returns an unfitError if settings of the database would break the guarantees of chanq. It costs one round trip, and needs no
-// tables.
+// trust returns an unfitError if settings of the database would break the guarantees of chanq. It costs one round trip,
+// and needs no tables.
 func (s schema) trust(ctx context.Context) error {
 	found := map[string][]string{}
 	err := s.run(s.q.table.SQL.Problems(), func(rows *sql.Rows) error {
@@ -147,8 +147,8 @@ type stored struct {
 
 func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
 
-// unlocked is stored without the lock of Migrate. SQLite may answer with an error while another process creates the tables, so it is then
-// asked once more.
+// unlocked is stored without the lock of Migrate. SQLite may answer with an error while another process creates the
+// tables, so it is then asked once more.
 func (s schema) unlocked() (found stored, err error) {
 	found, err = s.stored()
 	changed := (*sqlbatch.RunError)(nil)
@@ -183,9 +183,9 @@ func (q *queue) adopt(s stored) {
 	q.render(s.Slots)
 }
 
-// StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open the shards of a
-// queue one by one. Clear the Spec before Open: after a later Configure, Open would return ErrSpec. It costs one round trip. If the
-// queue does not exist, it returns ErrNoSchema.
+// StoredConfig returns cfg with the stored Spec and Shard of a queue, and with its Dialect, for programs that open
+// shards one by one. Clear the Spec before Open, or a later Configure is ErrSpec. It costs one round trip. The error
+// can be ErrNoSchema.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}
@@ -204,22 +204,19 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	return cfg, nil
 }
 
-// Migrate creates a queue with Config.Spec. For an existing queue it brings the tables up to date and stores the fields of
-// Config.Spec that are not zero; consumers of other programs adopt them with their next heartbeat. It makes all changes in one
-// transaction under a lock of the database. Any number of processes may call it, simultaneously and repeatedly, while producers and
-// consumers run. If there is nothing to change, it costs four round trips and takes no lock. A table or index that is missing
-// is created again, which locks its table against writers. Open takes the same arguments.
+// Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
+// except zero ones. Call it in a deployment, or when your programs start: repeatedly, simultaneously, while producers
+// and consumers run. It makes all changes in one transaction under a lock. If there is nothing to change, it costs four
+// round trips and takes no lock.
 //
-// The database role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue permission
-// to update the queue's row is enough. If the queue has another Spec.Kind or other Spec.Slots, Migrate returns ErrSpec; if the tables
-// need a newer chanq, ErrNewerSchema. Like Open it refuses a database that would break the guarantees of chanq, before it changes
-// anything.
+// Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
+// permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
+// (ErrSpec).
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "")
 }
 
-// CheckMigrate returns the error that Migrate would return, and changes nothing: it runs the statements of Migrate, and rolls them back.
-// It costs as much as Migrate, and takes the same locks.
+// CheckMigrate returns the error of Migrate, with the same cost and locks, and rolls back.
 func CheckMigrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return migrate(ctx, db, queue, cfg, "ROLLBACK")
 }
@@ -315,8 +312,8 @@ func (s schema) prepare() error {
 	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
 }
 
-// isWhole reports whether all tables with messages of an existing queue exist, with their indexes. Objects that the role cannot see count
-// as existing.
+// isWhole reports whether all tables with messages of an existing queue exist, with their indexes. Objects that the
+// role cannot see count as existing.
 func (s schema) isWhole(found stored) (bool, error) {
 	s.q.render(found.Slots)
 	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
@@ -334,7 +331,8 @@ func (s schema) isWhole(found stored) (bool, error) {
 	return missing == 0, err
 }
 
-// change returns the new Spec of the queue, and whether it differs from the stored one. It completes Config.Shard of a new shard.
+// change returns the new Spec of the queue, and whether it differs from the stored one. It completes Config.Shard of a
+// new shard.
 func (s schema) change(found stored) (spec Spec, changes bool, err error) {
 	cfg := &s.q.cfg
 	if found.Version > 0 {
@@ -366,8 +364,8 @@ func runAll(run runner, texts []string) error {
 	return nil
 }
 
-// Schema returns the statements that Migrate would run for a queue whose tables do not exist, in order, for a database administrator
-// to read and run. Each may be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
+// Schema returns the statements that Migrate would run for a new queue, in order, for your database administrator to
+// run. Each can be run repeatedly. On SQL Server the schema's name must not contain $(, which sqlcmd would replace.
 func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -383,9 +381,9 @@ func Schema(d Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// View returns the statements that create the view chanq_<queue>__messages of an existing queue. It shows the messages to people and to
-// programs in other languages; docs/guides/sql.md describes its columns. The rules of Schema apply. Migrate creates no view; chanqadmin.Drop
-// removes it.
+// View returns the statements that create the view chanq_<queue>__messages of an existing queue, for people and
+// programs in other languages: see docs/guides/sql.md. Migrate creates no view; chanqadmin.Drop removes it. The rules
+// of Schema apply.
 func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {
@@ -394,9 +392,9 @@ func View(d Dialect, queue string, cfg Config) ([]string, error) {
 	return dialect.View(names), nil
 }
 
-// Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), by which programs in other
-// languages send messages; docs/guides/sql.md describes its parameters. The rules of Schema apply. Migrate creates no procedure; chanqadmin.Drop
-// removes it. SQLite has no procedures: errors.ErrUnsupported.
+// Procedures returns the statements that create the procedure chanq_<queue>__send (on PostgreSQL a function), by which
+// programs in other languages send messages: see docs/guides/sql.md. The rules of View apply. SQLite has no procedures:
+// errors.ErrUnsupported.
 func Procedures(d Dialect, queue string, cfg Config) ([]string, error) {
 	dialect, names, err := printable(d, queue, cfg)
 	if err != nil {

@@ -13,25 +13,18 @@ import (
 	"github.com/chanq/chanq/internal/settle"
 )
 
-// Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. Then, in one short
-// transaction per batch, it acks the inputs and stores the outputs of exactly those that were still held. Therefore each input is either
-// replaced by its outputs or stays. A crash at any point repeats at most the call of fn. The outputs need no Producer.
+// Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. In
+// one transaction per batch, it then acks the inputs and stores their outputs, except for lost leases. So each input is
+// replaced by its outputs or stays, and a crash repeats at most the call of fn.
 //
-// fn runs outside any transaction and must not settle its lease. It may return no output. An output inherits nothing from its input:
-// fn copies Type, Headers and Key if they are needed. Pipe treats errors and panics of fn as Handle does. Without Config.Hooks they are
-// only in the database: set LogHooks. Both queues must be on the same *sql.DB, and may be the same queue.
+// Pipe treats errors of fn, stops and returns as Consumer.Handle does. A batch costs a transaction with two statements,
+// and more above DefaultBatchRows outputs or 4 MiB. See docs/operate/connections.md for its connections.
 //
-// A batch costs the round trips of a transaction with two statements, and additional ones for more than DefaultBatchRows outputs or 4
-// MiB. Pipe uses one session in addition to those of the consumer. If the *sql.DB has a connection limit (SetMaxOpenConns), all pipes on
-// it together reserve at most two connections (SQLite: none). If that leaves none for the application, Pipe returns an error that states
-// a sufficient limit.
-//
-// An input whose row another transaction has locked is replaced later, and delays no other input. An input whose outputs are not stored
-// in time, for example because an open transaction has stored one of their keys, is isolated: it is tried alone, and delays no other
-// input. After Config.StatementTimeout it is nacked as if fn had failed.
-//
-// Pipe ends the consumer as Handle does, and returns what Handle returns. To end a stage, stop its consumer, for example by its context,
-// and wait for Pipe. Stages may be ended in any order: the messages between them are in the database.
+//   - Both queues must be on the same *sql.DB, and can be the same queue.
+//   - fn must not settle its lease. It can return no output. An output inherits nothing: copy the Type, Headers and Key
+//     yourself.
+//   - An output that can never be stored dead-letters its input (CauseOutput). If outputs are not stored within
+//     Config.StatementTimeout, for example because an open transaction has one of their keys, the input is nacked.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:
@@ -114,8 +107,8 @@ func invokeForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Co
 	return aroundForOutputs(c, l, fn)
 }
 
-// aroundForOutputs returns the outputs of the last call of fn: a Middleware might call it again, or make a success of one that failed.
-// It is a separate function because out, which a closure writes, costs an allocation.
+// aroundForOutputs returns the outputs of the last call of fn: a Middleware might call it again, or make a success of
+// one that failed. It is a separate function because out, which a closure writes, costs an allocation.
 func aroundForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) (out []Message[Out], err error) {
 	err = around(l.Context(), c.cfg.Middleware, &l.Delivery, func(ctx context.Context) error {
 		out = nil

@@ -17,14 +17,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Producer stores messages, many per statement. It is safe for concurrent use: a program needs only one for each queue. End it with
-// Close.
-//
-// Close joins all its goroutines: the intake, which reads C; the workers, which store; one that connects at the start; one that waits
-// for these at the end; and one that records the Queue's history for all its producers and consumers, which the last of them joins.
-// There are also goroutines for abandoned statements, and for events of the Availability and Isolated hooks.
-//
-// Each worker uses one session while it stores. While idle a producer holds no connection.
+// Producer stores messages, many per statement. It is safe for concurrent use: your program needs one per queue. Stop
+// it with Close. While idle it holds no connection.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -52,13 +46,11 @@ type Producer[T any] struct {
 	left      error         // the error of Close; valid when closed is closed
 }
 
-// Producer starts a producer. If the *sql.DB has a connection limit (SetMaxOpenConns), a producer reserves one of its connections, or
-// two if InFlight is above 1, and all producers on it together two (SQLite: one, shared by all queues). If that leaves none for the
-// application, Producer returns an error that states a sufficient limit. While enough connections are free, a producer also uses
-// those that InFlight allows beyond the reserved ones, two for full batches if InFlight is 1, and one for isolated messages.
+// Producer starts a producer. It makes no database call. A ctx that is cancelled later does not stop it, because
+// handlers can send while their consumer stops: call Close after them.
 //
-// If ctx has ended, Producer returns its cause. A later end of ctx does not end the producer, because handlers may still send while
-// their consumer stops: call Close after them. Producer makes no database call.
+// With SetMaxOpenConns, a producer reserves one connection, or two if InFlight is above 1, all producers on the *sql.DB
+// two (SQLite: one), and uses more while some are free. If the limit is too low, the error names a sufficient one.
 func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[T], error) {
 	core := q.core
 	if ctx.Err() != nil {
@@ -121,10 +113,10 @@ func (q *queue) sent(e SentEvent) {
 	call(q.cfg.Hooks.Sent, e)
 }
 
-// C is an unbuffered channel to send on. When a send returns, the message is handed over, and Unsent or Close returns it if it cannot
-// be stored. While the buffer is full (ProducerConfig.BufferBytes), for example in an outage, a send waits: also select on your context.
-// After Close has begun, the producer does not receive: a sender that may outlive the producer must also select on Done.
-// chanq never closes C. The caller may close it, which ends only C.
+// C is an unbuffered channel to send on. When your send returns, the message is handed over; if it cannot be stored,
+// Unsent or Close returns it. While the buffer is full (ProducerConfig.BufferBytes), for example in an outage, a send
+// blocks: select on your context too, and on Done if your sender can outlive the producer. You can close C; chanq never
+// does.
 func (p *Producer[T]) C() chan<- Message[T] {
 	if !p.usesC.Load() {
 		p.usesC.Store(true)
@@ -132,11 +124,10 @@ func (p *Producer[T]) C() chan<- Message[T] {
 	return p.in
 }
 
-// ProducerStats counts the messages that a producer has to store.
+// ProducerStats counts the messages of a producer.
 type ProducerStats struct {
-	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
-	// Isolated counts the messages that the database does not store while it stores others. Each is repeated alone, with pauses of up to
-	// 5 s, and delays no other message, except those of its key on an ordered queue. Pending includes them. See Hooks.Isolated.
+	Pending int // messages handed over and not stored yet
+	// Isolated messages, which Pending includes: see IsolatedEvent.
 	Isolated int
 	Down     bool // the database does not answer
 }
@@ -147,14 +138,13 @@ func (p *Producer[T]) Stats() ProducerStats {
 	return ProducerStats{Pending: s.Open, Isolated: s.Isolated, Down: p.health.Away()}
 }
 
-// Done is closed when Close begins.
+// Done is closed when Close starts.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
-// Send stores one message and waits for the commit: a nil error means that the message is in the database. Sends of many goroutines
-// share statements. If ctx ends first, Send returns an *OpError whose Unknown reports whether the message may be stored. The Receipt
-// always has the message's ID: a message that is sent again with that ID is not stored twice while it is in the queue. On an ordered
-// queue, messages that the same goroutine has sent on C are stored first, so Send also waits while C does. On SQLite a goroutine that
-// holds a transaction must not call it: see Queue.
+// Send stores one message and waits for the commit: after a nil error it is in the database. Sends of many goroutines
+// share statements. If ctx is cancelled first, you get an *OpError, and Unknown says whether the message might be
+// stored. To send it again, set the ID of the Receipt: see Message.ID. On an ordered queue, Send waits for earlier
+// sends on C.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	receipts, err := p.send(ctx, []Message[T]{m})
 	var batch *BatchError
@@ -164,9 +154,8 @@ func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 	return receipts[0], err
 }
 
-// SendBatch stores messages and waits for the commits, as Send does: a nil error means that all of them are in the database. It may
-// use several statements, which other sends share. There is a Receipt for each message. A *BatchError has the error of each message
-// that was not stored. Without messages it returns no error.
+// SendBatch is Send for many messages: after a nil error all of them are in the database. You get a Receipt for each. A
+// *BatchError has an error for each message not stored. It can use several statements.
 func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -209,7 +198,8 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	return receipts, failed
 }
 
-// awaitIntake waits, on an ordered queue, until the intake has passed on the messages that the caller's goroutine has sent on C.
+// awaitIntake waits, on an ordered queue, until the intake has passed on the messages that the caller's goroutine has
+// sent on C.
 func (p *Producer[T]) awaitIntake(ctx context.Context) error {
 	if !p.queue.table.Ordered || !p.usesC.Load() {
 		return nil
@@ -247,10 +237,9 @@ func (p *Producer[T]) reportUnsent(o send.Outcome) {
 	}
 }
 
-// Unsent returns the messages that came through C and could not be stored, each with its error, for example messages that are too
-// large or cannot be encoded. Each message is returned once, even by concurrent calls; Close returns the rest. Until then the
-// messages keep their room in the buffer, so that C blocks once they fill it, and Flush returns an error. Unsent makes no database
-// call. Hooks.Unsent reports each message that it will return.
+// Unsent returns messages that came through C and could not be stored, each with its error, for example because it is
+// too large. Each is returned once; Close returns the rest. Until then they keep their room in the buffer, and Flush
+// returns an error.
 func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 	for _, u := range p.sender.TakeUnsent() {
 		unsent = append(unsent, p.unsentOf(u.Origin, u.Outcome))
@@ -264,11 +253,9 @@ func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
 	return Unsent[T]{Message: m, Err: p.sendError(o)}
 }
 
-// Flush waits until every message handed over before, even through C, is stored or known to be impossible to store, or ctx ends. If
-// messages that came through C could not be stored, Flush returns an error until Unsent has returned them. If they fill the buffer,
-// it returns the error although others still wait for room: call Unsent, and then Flush again. Once Close has begun, Flush waits for
-// Close, and returns an error if Close could not store everything. On SQLite a goroutine that holds a transaction must not call it:
-// see Queue.
+// Flush waits until every message handed over before, even through C, is stored or known to be impossible to store, or
+// ctx is cancelled. It returns an error while Unsent has messages; if these fill the buffer, call Unsent, and then
+// Flush again. Once Close has started, Flush waits for it and returns its error.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	return p.queue.failed("flush", p.flush(ctx))
 }
@@ -316,14 +303,12 @@ func (p *Producer[T]) unsent() error {
 	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
 }
 
-// Close stores everything that was handed over and ends the producer. As soon as it begins, sends fail with ErrClosed. If ctx ends
-// before everything is stored and every goroutine has ended, Close gives up and returns an error, and so do the sends whose messages are
-// not stored. The goroutines then end as soon as the driver and the hooks return. If messages that came through C are not known to be
-// stored, the error has an *UnsentError, which contains them, except those that Unsent returned, and those that wait for a codec that
-// does not return within 1 s after ctx.
+// Close stores everything handed over and stops the producer. As soon as it starts, sends fail with ErrClosed. If ctx
+// is cancelled first, Close and the open sends return an error. The goroutines end when the driver and the hooks
+// return.
 //
-// A further call, concurrent or later, waits until the goroutines have ended. It returns nil, or the error of its ctx; only the
-// first call returns unsent messages. On SQLite a goroutine that holds a transaction must not call it: see Queue.
+// You get messages of C not known to be stored in an *UnsentError, except those whose codec does not return within 1 s.
+// A further call waits until the goroutines have ended, or its own ctx is cancelled.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	first := false
 	p.closeOnce.Do(func() {
@@ -362,7 +347,10 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 
 var errStuck = fmt.Errorf("a codec does not return: Close does not return the messages that wait for it, at most %d", mostReceived)
 
-// end waits for the intake and the writer, and ends the other parts.
+// end waits for the intake and the writer, and ends the other parts. Goroutines of a producer: the intake, which reads
+// C; the workers, which store; one that connects at the start; one that runs end; one that records the Queue's history
+// for all its producers and consumers, which the last of them joins; and those of abandoned statements and of events
+// for the hooks Availability and Isolated.
 func (p *Producer[T]) end() {
 	p.workers.Wait()
 	p.abandon(nil)
@@ -460,7 +448,8 @@ func (p *Producer[T]) pushInTurn(items []received[T], size int) {
 	p.sender.PushInTurn(len(items), func(i int) *send.Item { return &items[i].Item }, size)
 }
 
-// keepUnsent keeps a message that cannot be stored. A body above MaxBody counts as MaxBody, so that it does not fill the buffer.
+// keepUnsent keeps a message that cannot be stored. A body above MaxBody counts as MaxBody, so that it does not fill
+// the buffer.
 func (p *Producer[T]) keepUnsent(item received[T], err error) {
 	item.Origin = &item.message
 	p.sender.KeepUnsent(&item.Item, p.queue.table.Policy().MaxBody+rowOverhead, err)

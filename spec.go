@@ -11,44 +11,41 @@ import (
 
 // What the database stores for a queue: its Spec and its shard. open.go reads and writes them.
 
-// Spec is the configuration that the row of the queue stores, so it is the same in all programs. Migrate creates a queue with it,
-// with defaults for the zero fields, and changes the fields of an existing queue that are not zero. Open uses the stored value for
-// each zero field, and returns ErrSpec if another field differs. chanqadmin.Queue.Configure changes a queue while programs use it:
-// its consumers read the row with each heartbeat, every third of ConsumerConfig.LeaseFor. A producer checks MaxBody with the value
-// that this process last read: when it opened the Queue, or by a consumer of the Queue.
+// Spec is what the database stores for a queue, so it is the same in all programs. Migrate stores it. Open uses the
+// stored value for each zero field, and returns ErrSpec if another differs. chanqadmin.Queue.Configure changes it while
+// programs run: consumers, and producers on their Queue, adopt it with the next heartbeat, within a third of
+// ConsumerConfig.LeaseFor.
 type Spec struct {
-	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order of their sends. It cannot be
-	// changed. Default: KindPlain.
+	// Kind of the queue: plain, or ordered, which delivers the messages of each Message.Key in the order of their
+	// sends. It cannot be changed. Default: KindPlain.
 	Kind Kind
-	// Slots of an ordered queue. Each key belongs to one slot, by its hash, and each slot to one consumer at a time. At most as many
-	// consumers as slots have work. When a consumer dies, the messages of its slots wait until its lease has expired. With 1 slot one
-	// consumer at a time delivers the whole queue. Slots cannot be changed: drain into a new queue. Default: 64. Range: 1 to 1024.
+	// Slots is the number of slots of an ordered queue. Each key belongs to one slot, by its hash, and each slot to one
+	// consumer at a time, so more consumers than slots have no work. When a consumer dies, its slots wait until its
+	// lease has expired. You cannot change Slots. Default: 64. Range: 1 to 1024.
 	Slots int
-	// MaxKeys is the most keys of an ordered queue that the handlers of all processes process simultaneously. Each slot has a part
-	// of it, so fewer keys are processed if the keys with messages are in few slots. Default: UnlimitedKeys. Range: Slots to
-	// 1,000,000, or UnlimitedKeys.
+	// MaxKeys is the most keys of an ordered queue that the handlers of all processes process simultaneously. Each slot
+	// has a part of it. Default: UnlimitedKeys. Range: Slots to 1,000,000, or UnlimitedKeys.
 	MaxKeys int
-	// DeadKey controls whether an ordered queue delivers the messages behind a dead one of the same key. Default: DeadKeyOpens.
+	// DeadKey controls whether an ordered queue delivers the messages behind a dead one of the same key. Default:
+	// DeadKeyOpens.
 	DeadKey DeadKey
-	// MaxAttempts is the number of failed attempts after which a message is dead-lettered. The Nack of the last one does that. An
-	// attempt whose lease expired, for example because its process died, does not count: see Config.MaxCrashes. Default: 20. Range:
-	// 1 to 1,000,000, or UnlimitedAttempts.
+	// MaxAttempts is the number of failed attempts after which a message is dead-lettered. An expired lease does not
+	// count: see Config.MaxCrashes. Default: 20. Range: 1 to 1,000,000, or UnlimitedAttempts.
 	MaxAttempts int
-	// MaxBody is the most bytes of an encoded body. A send of a larger one returns ErrTooLarge. Default: 1 MiB. Range: 1 byte to
-	// 32 MiB.
+	// MaxBody is the most bytes of an encoded body. A send of a larger one returns ErrTooLarge. Default: 1 MiB. Range:
+	// 1 byte to 32 MiB.
 	MaxBody int
-	// Retain is how long acked messages are kept in the done table. If an ID was sent several times, only its last message is kept,
-	// except on SQL Server, which keeps all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
+	// Retain is how long acked messages are kept in the done table. If you sent an ID several times, the last one is
+	// kept, on SQL Server all. Default: RetainNone. Range: 1 ms to 100 years, or RetainNone.
 	Retain time.Duration
-	// RetainDead is how long dead messages are kept. With DeadKeyHolds it must be RetainAll, because deleting a dead message would open
-	// its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
+	// RetainDead is how long dead messages are kept. With DeadKeyHolds it must be RetainAll, because deleting one would
+	// open its key. Default: RetainAll. Range: 1 ms to 100 years, or RetainAll.
 	RetainDead time.Duration
 }
 
-// Values of a Spec that mean none or no limit, since 0 means the stored value or the default.
+// Values of a Spec for none or no limit. 0 means the stored value or the default.
 const (
-	// UnlimitedAttempts is a Spec.MaxAttempts: no failed attempt is the last. A message is still dead-lettered by DeadLetter, because
-	// its body cannot be decoded, because it has expired, and after Config.MaxCrashes.
+	// UnlimitedAttempts is a Spec.MaxAttempts: no failed attempt is the last.
 	UnlimitedAttempts = -1
 	// UnlimitedKeys is a Spec.MaxKeys.
 	UnlimitedKeys = -1
@@ -63,17 +60,12 @@ type Kind uint8
 
 // The kinds. The zero value means the stored one.
 const (
-	// KindPlain: messages are delivered by priority, and within a priority about in the order in which they are due. Any consumer may
-	// claim any message.
+	// KindPlain: messages are delivered by priority, and within a priority about in the order in which they are due.
 	KindPlain Kind = iota + 1
-	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or cancelled, or purged),
-	// even when processes die. One message precedes another if
-	//
-	//   - its Send had returned, or the transaction of its SendTx had committed, before the send of the other began;
-	//   - both are arguments of one call of Send or SendTx, and it comes first;
-	//   - one goroutine has sent both on one Producer, and it was sent first.
-	//
-	// A redelivered message is delivered before those behind it. Message.Priority and Message.Delay must be unset.
+	// KindOrdered: no handler gets a message before the previous one with its Message.Key is acked or dead (or
+	// cancelled, or purged), even when processes die. One message precedes another if its Send had returned, or its
+	// transaction had committed, before you sent the other; if it comes first in one Send; or if one goroutine sent it
+	// first on one Producer. See docs/guides/order.md.
 	KindOrdered
 )
 
@@ -190,8 +182,8 @@ func (s Spec) complete() (Spec, error) {
 	return s, v.err()
 }
 
-// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set, it compares only the fields
-// that cannot be changed.
+// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set, it
+// compares only the fields that cannot be changed.
 func (s Spec) differs(stored Spec, fixed bool) error {
 	given, has := reflect.ValueOf(s), reflect.ValueOf(stored)
 	for i := range given.NumField() {
@@ -246,8 +238,8 @@ func specOf(slots int, p sqlbatch.Policy) Spec {
 	return s
 }
 
-// ShardMark is the identity of a shard that its tables store: shard Index, from 0 to Count - 1, of the Count shards with the same
-// Set. Count is at most 256.
+// ShardMark is the identity of a shard that its tables store: shard Index, from 0 to Count - 1, of the Count shards (at
+// most 256) with the same Set.
 type ShardMark struct {
 	Index int `json:"index"`
 	Count int `json:"count"` // 0: the queue has no shards

@@ -24,9 +24,8 @@ import (
 
 // Sends and acks in a transaction of the caller.
 
-// Tx is an open transaction: for example a *sql.Tx, a *sqlx.Tx, the ConnPool of a gorm.DB in a transaction, or the Tx of an ent
-// client that was generated with the feature sql/execquery. Package pgxtx makes one of a pgx.Tx. A value that can begin
-// transactions, such as a *sql.DB or a *sql.Conn, commits each statement immediately. It is refused.
+// Tx is an open transaction: a *sql.Tx, *sqlx.Tx or *pgxtx.Tx, the ConnPool of a gorm.DB, or the Tx of an ent client
+// with the feature sql/execquery. A *sql.DB or *sql.Conn is refused.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -45,31 +44,22 @@ func checkTx(op string, tx Tx) error {
 	return nil
 }
 
-// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns an error, which it
-// returns unchanged, if fn panics or calls runtime.Goexit, and if ctx has ended.
+// InTx begins a transaction on db with the default isolation level, calls fn, and commits. It rolls back if fn returns
+// an error, which InTx returns, if fn panics or calls runtime.Goexit, or if ctx is cancelled (within 1 s). See
+// docs/guides/transactions.md.
 //
-// Calls of SendTx, AckTx and CancelTx with tx are part of the transaction. With a wrapper of tx, for example a *sqlx.Tx, give them the
-// context that fn gets, or one derived from it, and use that context with no other transaction. After the commit:
+// SendTx, AckTx and CancelTx with tx are part of the transaction. If you wrap tx, for example in a *sqlx.Tx, also pass
+// them the context of fn, and use it with no other transaction.
 //
-//   - Idle consumers of the receiving queues poll immediately, as after Queue.Wake.
-//   - Acked leases are known to be acked: Wait returns nil, and Handle does nothing more. On an ordered queue the next messages of
-//     their keys are delivered.
-//   - The history counts the messages that were sent and acked.
-//
-// After a rollback nothing is counted, and the leases may be settled until they expire: Handle acks a lease if its handler returns
-// nil. In a handler fn may also return DeadLetter, RetryAfter or Snooze: the transaction is rolled back, and the handler returns that
-// error.
-//
-// Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction may be committed: the
-// connection broke during the commit, the context ended, or fn has ended the transaction itself. Then consumers are woken, sent
-// messages count as attempted, and the outcome of an ack is determined when its handler returns. Repeat such a transaction with keys
-// that make the repetition harmless: a Message.ID, and a unique key of your rows. A nested call of InTx in fn returns an error.
-//
-// With the context of fn, calls that would not be part of the transaction return an error immediately, on every database: Send,
-// SendBatch, Cancel, Extend, Flush, Wait and the function Ack. To make such a call deliberately, use the context of InTx's caller; on
-// SQLite, which has one writer, it would wait for the transaction: see Queue.
-//
-// InTx costs the round trips of the transaction, and no other statement. If a context ends, the rollback may take 1 s.
+//   - After the commit, idle consumers poll immediately, and the leases are known to be acked.
+//   - After a rollback you can settle the leases until they expire. In a handler, fn can return DeadLetter, RetryAfter
+//     or Snooze.
+//   - Errors of InTx itself are *OpErrors with the Op "begin" or "commit". If a commit is Unknown, the transaction
+//     might be committed: the connection broke, ctx was cancelled, or fn has closed tx itself. Repeat it with a
+//     Message.ID and a unique key of your rows.
+//   - With the context of fn, these calls return an error immediately: Send, SendBatch, Cancel, Extend, Flush, Wait,
+//     the function Ack, and another InTx. To make one deliberately, use the context of InTx's caller; on SQLite it
+//     would wait for the transaction.
 func InTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	switch {
 	case db == nil || fn == nil:
@@ -138,8 +128,8 @@ type sentInTx struct {
 // openTxs has the inTx of each *sql.Tx whose InTx has not returned.
 var openTxs sync.Map
 
-// inTx returns the inTx of a *sql.Tx, or nil if it has none. A tx of another type might wrap the transaction of the InTx that ctx belongs
-// to.
+// inTx returns the inTx of a *sql.Tx, or nil if it has none. A tx of another type might wrap the transaction of the
+// InTx that ctx belongs to.
 func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 	t, _ := ctx.Value(inTxKey{}).(*inTx)
 	if given, plain := tx.(*sql.Tx); plain {
@@ -160,8 +150,8 @@ func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 // afterCommit is the remedy for calls without a Tx variant.
 const afterCommit = "call it after InTx has returned"
 
-// outsideTx returns an error if ctx belongs to an open InTx on the database of q: the call would not be part of the transaction, and on a
-// database with one writer it would wait for it until ctx ends.
+// outsideTx returns an error if ctx belongs to an open InTx on the database of q: the call would not be part of the
+// transaction, and on a database with one writer it would wait for it until ctx ends.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
 	if t := openIn(ctx); t == nil || t.db != q.db {
 		return nil
@@ -248,15 +238,13 @@ func (t *inTx) ended(committed, maybe bool) {
 	}
 }
 
-// SendTx stores messages in the caller's transaction: they are in the queue if and when it commits. It needs no Producer and no
-// further connection. After the commit of InTx idle consumers poll immediately, if SendTx was called as InTx describes. After your own
-// transaction call Wake. There is a Receipt for each message, in order. Without messages SendTx does nothing.
+// SendTx stores messages in your transaction: they are in the queue after the commit. You get a Receipt for each, in
+// order. After the commit of InTx, idle consumers poll immediately; after your own commit call Wake. An invalid message
+// leaves the transaction unchanged; after any other error roll back.
 //
-// It costs one round trip per 500 messages or 4 MiB of bodies, one more if a DedupKey or an ID set by the caller is already in the
-// queue, and one more if tx is not that of an InTx on the *sql.DB of the Queue: SendTx refuses a transaction of another database, where a
-// queue might have the same name. Until the transaction ends, only sends of the same DedupKey or ID wait for it, and SendTx waits for such a transaction. All
-// messages are checked before the first is sent: an invalid one leaves the transaction unchanged. After another error roll back. SendTx
-// is safe for concurrent use with a transaction per goroutine.
+// It costs one round trip per 500 messages or 4 MiB of bodies. It costs one more if a DedupKey or your own ID is
+// already in the queue, and one to check the database of tx if it is not from InTx. Until your transaction is over,
+// sends of the same DedupKey or ID wait for it. It is safe for concurrent use, with a transaction per goroutine.
 func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Receipt, error) {
 	if err := checkTx("send", tx); err != nil {
 		return nil, err
@@ -296,15 +284,12 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 	return err
 }
 
-// AckTx acks the message in the caller's transaction: it leaves the queue if and when the transaction commits. It costs one round trip;
-// for many leases use the function AckTx. An *OpError that wraps ErrLeaseLost means that the lease is no longer held: roll back.
+// AckTx acks the message in your transaction: it leaves the queue with the commit. It costs one round trip; for many
+// leases use the function AckTx. ErrLeaseLost, in an *OpError, means that you no longer hold the lease: roll back.
 //
-// After the call the lease is not extended, because the extension would wait for the row that the transaction has locked. Therefore
-// call AckTx late in the transaction. After a rollback the lease may be settled until it expires: in Handle, by returning an error.
-//
-// After the commit of InTx the lease is known to be acked, and counts as acked. In another transaction it counts as attempted, at the
-// call (SettledEvent.Attempted). After its commit the next message of the key on an ordered queue is delivered once the consumer has seen
-// the commit. It checks when the handler returns, otherwise after 50 ms and then less and less often, down to once a second.
+// Call it late, because from then on the lease is not extended. After a rollback you can settle it until it expires.
+// chanq learns of the commit of InTx. After another transaction, the next message of its key on an ordered queue waits
+// until the consumer has checked, for about 1 s.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
@@ -316,14 +301,12 @@ func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	return cmp.Or(err, errs[0])
 }
 
-// AckTx acks the messages of many leases in the caller's transaction, as Lease.AckTx does for one: all of them leave the queue if and
-// when it commits. It costs one round trip per 333 messages on SQL Server, and per 1000 on PostgreSQL and SQLite. The leases must be
-// of one queue, for example from Consumer.Receive.
+// AckTx is Delivery.AckTx for many leases of one queue, for example from Consumer.Receive. It costs one round trip per
+// 1000 messages, on SQL Server per 333.
 //
-// A nil error means that all are still held. A *BatchError has an entry for each lease, in order: an *OpError that wraps ErrLeaseLost or
-// ErrSettled if the lease is no longer held, otherwise nil. Then roll back, because the transaction may have deleted the other messages.
-// After that the held leases may be settled, or given to AckTx again, until they expire. If a lease is known not to be held before the
-// call, AckTx makes no database call, and the other leases are still extended.
+// After a nil error you hold them all. A *BatchError has an entry for each lease, in order: nil, or an *OpError of
+// ErrLeaseLost or ErrSettled. Then roll back, because the others might be deleted. After the rollback you can use the
+// held leases again until they expire.
 func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err
@@ -347,8 +330,8 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	return cmp.Or(err, batchError("ack", errs))
 }
 
-// ackTx deletes the messages of leases of one queue in tx, and returns an error for each that was not held. err is that of the
-// transaction: the leases end in the database, or are settled after the rollback.
+// ackTx deletes the messages of leases of one queue in tx, and returns an error for each that was not held. err is that
+// of the transaction: the leases end in the database, or are settled after the rollback.
 func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err error) {
 	errs = make([]error, len(leases))
 	var items, held []sqlbatch.Item
@@ -392,7 +375,8 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err
 	return errs, q.failTx("ack", err)
 }
 
-// failTx is fail for a statement in the caller's transaction. Its outcome is not Unknown: nothing is stored before the commit.
+// failTx is fail for a statement in the caller's transaction. Its outcome is not Unknown: nothing is stored before the
+// commit.
 func (q *queue) failTx(op string, err error) error {
 	err = q.fail(op, err)
 	if failed, ok := err.(*OpError); ok {
