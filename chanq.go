@@ -16,7 +16,7 @@
 //	check(consumer.Shutdown(ctx)) // nil: all acks are stored
 //
 // You send on a channel, and any number of processes receive on another. In between is a table in SQL Server,
-// PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@main.
+// PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@latest.
 //
 // Start with Migrate, once, and Open. Then choose:
 //

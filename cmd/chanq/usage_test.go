@@ -185,3 +185,7 @@ func TestHelpHasExamples(t *testing.T) {
 	}
 	require.Contains(t, succeed(t, "").out, "chanq demo")
 }
+
+func TestTheVersionSaysWhatAReportNeeds(t *testing.T) {
+	require.Regexp(t, `^chanq (\(devel\)|v\S+), schema \d+, go\S+ \w+/\w+\n$`, succeed(t, "", "--version").out)
+}

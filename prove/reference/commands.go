@@ -37,7 +37,7 @@ func commands() (string, error) {
 
 <!-- go run ./prove/reference writes this page. Change the help of the commands in cmd/chanq instead. -->
 
-Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@main`" + `. You tell each command which database it uses:
+Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@latest`" + `. You tell each command which database it uses:
 
 ` + "```text\n" + strings.TrimPrefix(block(top, "Examples:"), "\n") + block(top, "Flags:") + "```" + `
 
