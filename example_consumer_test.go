@@ -413,6 +413,90 @@ func ExampleMiddleware() {
 	// Output: true
 }
 
+// A loop over the channel also waits for a timer, and stops the consumer in time.
+func ExampleConsumer_C() {
+	ctx := context.Background()
+	_, consumer, done := numbers(ctx)
+	defer done()
+	timer := time.After(time.Minute)
+	sum := 0
+	for leases := consumer.C(); leases != nil; {
+		select {
+		case lease, open := <-leases:
+			if !open { // stopped; here because the queue is empty
+				leases = nil
+				continue
+			}
+			sum += lease.Body
+			check(lease.Ack())
+		case <-timer:
+			consumer.Stop() // closes the channel
+		}
+	}
+	check(consumer.Shutdown(ctx))
+	fmt.Println(sum)
+	// Output: 6
+}
+
+// Ack does not wait for the database. Wait returns the outcome.
+func ExampleDelivery_Ack() {
+	ctx := context.Background()
+	_, consumer, done := numbers(ctx)
+	defer done()
+	lease := <-consumer.C()
+	check(lease.Ack()) // joins the next batch
+	switch err := lease.Wait(ctx); {
+	case err == nil:
+		fmt.Println("acked")
+	case errors.Is(err, chanq.ErrLeaseLost):
+		fmt.Println("redelivered to another consumer")
+	default:
+		check(err)
+	}
+	check(consumer.Shutdown(ctx))
+	// Output: acked
+}
+
+// Shutdown waits for readers that still have leases. When its context is cancelled, they are released.
+func ExampleConsumer_Shutdown() {
+	ctx := context.Background()
+	_, consumer, done := numbers(ctx)
+	defer done()
+	go func() {
+		for lease := range consumer.C() {
+			check(lease.Ack())
+		}
+	}()
+	drain, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	fmt.Println(consumer.Shutdown(drain)) // nil: every lease is settled, and every settle is stored
+	// Output: <nil>
+}
+
+// A message that no attempt can handle goes to the dead-letter table, from where it can be redriven.
+func ExampleDeadLetter() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	_, err := orders.Send(ctx, chanq.Msg(Order{Number: -1}))
+	check(err)
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[Order]) error {
+		if lease.Body.Number < 0 {
+			return chanq.DeadLetter(fmt.Errorf("no order has the number %d", lease.Body.Number))
+		}
+		return nil
+	}))
+	admin, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
+	check(err)
+	dead, err := admin.List(ctx, chanqadmin.Select{State: chanqadmin.StateDead}, chanqadmin.List{})
+	check(err)
+	fmt.Println(dead.Entries[0].Cause, "-", dead.Entries[0].LastError)
+	// Output: rejected - no order has the number -1
+}
+
 // greet is the handler under test.
 func greet(_ context.Context, lease *chanq.Lease[string]) error {
 	if lease.Body == "" {

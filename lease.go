@@ -64,9 +64,8 @@ func (d *Delivery) Deadline() time.Time {
 	return base.WallTime(d.lease.Period.Deadline())
 }
 
-// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no round trip of its own.
-// Ack returns immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the
-// function Ack.
+// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no round trip. Ack returns
+// immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the function Ack.
 //
 // It returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the consumer has stopped.
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }

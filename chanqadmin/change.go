@@ -104,7 +104,7 @@ func (q *Queue) Purge(ctx context.Context, s Select, c Change) (Changed, error) 
 }
 
 // Redrive makes dead messages ready again, earliest end first, with no attempts counted and without an expiry, and returns how many.
-// Select.State must be StateDead or empty. A message that is dead-lettered again meanwhile stays dead, and so does a message whose ID or
+// Select.State must be StateDead or empty. A message that is dead-lettered again during the call stays dead, and so does a message whose ID or
 // DedupKey is in the queue again. With DeadKeyHolds the key of such a message stays closed until it is purged, or is redriven after the
 // live message has ended. A DryRun also counts such messages. After each step Redrive notifies idle consumers as a send does, those of
 // other processes only through a Notifier.

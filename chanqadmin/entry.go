@@ -67,7 +67,7 @@ type Entry struct {
 	// differ only in numbers, identifiers or quoted parts have the same fingerprint. It is empty if no error ended the message.
 	Cause       chanq.Cause `json:"cause,omitzero"`
 	Fingerprint string      `json:"fingerprint,omitempty"`
-	// Headers and Body are nil in a List without Bodies. Size is that of the stored body, in bytes, also without Bodies.
+	// Headers and Body are nil in a List without Bodies. Size is that of the stored body, in bytes, even without Bodies.
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    []byte            `json:"-"`
 	Size    int               `json:"size"`

@@ -261,7 +261,7 @@ func (p *Producer[T]) Unsent() (all []chanq.Unsent[T]) {
 	return all
 }
 
-// Flush waits until every message handed over before, also through C, is stored or known to be impossible to store, or ctx ends: see
+// Flush waits until every message handed over before, even through C, is stored or known to be impossible to store, or ctx ends: see
 // chanq.Producer.Flush. It waits for shards that do not answer. Once Close has begun, Flush waits for Close, and returns an error if
 // Close could not store everything.
 func (p *Producer[T]) Flush(ctx context.Context) error {

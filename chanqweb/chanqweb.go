@@ -70,7 +70,7 @@ type Rights struct {
 	Bodies bool   // see bodies, values of headers, and the text of a codec's error
 }
 
-// Handler serves the web UI. It is safe for concurrent use, and has no goroutines of its own.
+// Handler serves the web UI. It is safe for concurrent use, and has no goroutines.
 type Handler struct {
 	cfg    Config
 	store  *store

@@ -12,7 +12,7 @@
 // the request the server reads each queue, waits for Config.Every, and reads again, until a message can be claimed. Then the Notifier
 // wakes one consumer of that queue. Between two reads the request holds no row lock, no transaction and no row version.
 //
-// At most two sessions in all processes poll a queue at once: each request takes one of two application locks per queue and releases it at
+// At most two sessions in all processes poll a queue simultaneously: each request takes one of two application locks per queue and releases it at
 // its end. The other processes poll as without a Notifier, and try again after 0.25 s, later every 10 s. The session with the second lock
 // leaves a message to the first session for four reads, so that one message wakes one process. A process that is stopped but not dead
 // (SIGSTOP, a suspended machine) keeps its lock until its request ends.

@@ -66,7 +66,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.isolated, errs[12] = m.Int64UpDownCounter("chanq.isolated", metric.WithUnit("{item}"),
 		metric.WithDescription("Messages and settles of this program that fail while the database stores others."))
 	i.attempted, errs[13] = m.Int64Counter("chanq.attempted.messages", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages that SendTx has sent in transactions other than those of InTx, committed or not."))
+		metric.WithDescription("Messages that SendTx has sent in transactions outside InTx, committed or not."))
 	return i, errors.Join(errs[:]...)
 }
 

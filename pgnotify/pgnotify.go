@@ -69,7 +69,7 @@ var ErrSilent = errors.New("pgnotify: a notification did not arrive: a pooler in
 var ErrOneConnection = errors.New("pgnotify: the *sql.DB allows one connection: a Notifier needs two (SetMaxOpenConns)")
 
 // ErrDriver is the error of Config.Changed and Err for a *sql.DB whose driver is not pgx.
-var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen; if another driver wraps it, give New a *sql.DB of its own without the wrapper")
+var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/stdlib can listen; if another driver wraps it, give New another *sql.DB without the wrapper")
 
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
 //

@@ -27,10 +27,10 @@ func (s *selection) flags(cmd *cobra.Command) {
 		causes = append(causes, c.String())
 	}
 	registerWords(cmd, "cause", causes)
-	flags.StringVar(&s.fingerprint, "fingerprint", "", "only those of a group of the cause: its `fingerprint`, or none")
+	flags.StringVar(&s.fingerprint, "fingerprint", "", "only the messages of a group of the cause: its `fingerprint`, or none")
 	flags.StringVar(&s.kind, "type", "", "only messages of this `type`")
 	flags.StringVar(&s.key, "key", "", "only messages of this `key`, in an ordered queue")
-	flags.StringVar(&s.before, "before", "", "only dead and done messages that ended before this `time`, as 2026-11-27T10:00:00Z")
+	flags.StringVar(&s.before, "before", "", "only messages that died or were acked before this `time`, as 2026-11-27T10:00:00Z")
 }
 
 // read returns the selection: the messages with these IDs if there are any, otherwise those that the flags select, by default all of the

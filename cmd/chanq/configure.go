@@ -21,7 +21,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.maxAttempts, "max-attempts", "", "dead-letter a message after so many failed attempts, or \"unlimited\" (default 20)")
 	flags.StringVar(&s.maxBody, "max-body", "", "the most `bytes` of a body (default 1048576)")
-	flags.StringVar(&s.maxKeys, "max-keys", "", "of an ordered queue: the most keys that are processed at once, or \"unlimited\" (default unlimited)")
+	flags.StringVar(&s.maxKeys, "max-keys", "", "of an ordered queue: the most keys that are processed simultaneously, or \"unlimited\" (default unlimited)")
 	flags.StringVar(&s.deadKey, "dead-key", "", "of an ordered queue: whether a dead message \"opens\" its key or \"holds\" it (default opens)")
 	flags.StringVar(&s.retain, "retain", "", "keep acked messages for this `duration`, or \"none\" (default none)")
 	flags.StringVar(&s.retainDead, "retain-dead", "", "delete dead messages after this `duration`, or \"all\" to keep them (default all)")

@@ -34,12 +34,12 @@ func (a *app) demoCommand() *cobra.Command {
 collects the digests from a second queue, and compares each with one computed
 from the file itself.
 
-Kill it at any moment, also with kill -9, and run it again with the same --db: it
+Kill it at any moment, even with kill -9, and run it again with the same --db: it
 continues, and every file is still counted once. Ctrl-C finishes what it has begun;
 a second Ctrl-C aborts. Without --db the queue is in a temporary file, removed at
 the end. With --dsn or CHANQ_DSN it is in the database of a server. The demo makes
-the queues files and sums there, and two tables of its own; a database that has
-queues of these names already is left alone.`,
+the queues files and sums there, and two more tables. A database that already has
+queues with these names is left alone.`,
 		Example: `  chanq demo
   chanq demo --db demo.db --dir ~/src
   chanq demo --dsn @demo.dsn --workers 8
@@ -48,7 +48,7 @@ queues of these names already is left alone.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "dir", "", "`folder` to send (default that of the demo in --db, or the Go standard library's source)")
+	flags.StringVar(&f.dir, "dir", "", "`folder` to send (default the folder of the demo in --db, or the Go standard library's source)")
 	flags.BoolVar(&f.fresh, "fresh", false, "forget the demo in the database and start over")
 	flags.IntVar(&f.workers, "workers", max(runtime.GOMAXPROCS(0), 2), "how many files are hashed simultaneously")
 	flags.DurationVar(&f.lease, "lease", 3*time.Second, "how long messages of a killed demo stay with it")

@@ -21,7 +21,7 @@ checks the tables, their content, and whether a consumer runs.
 
 It changes nothing. A check that this login has no permission for is reported as unseen: on
 PostgreSQL a member of pg_monitor, on SQL Server a login with VIEW SERVER STATE has all of them.
-Run it with the DSN of the program that has the problem: some settings are those of a role or a
+Run it with the DSN of the program that has the problem: some settings belong to a role or a
 connection.
 
 Exit status 1 means that messages are lost, or are not consumed.`,

@@ -59,7 +59,7 @@ func (a *app) drop(ctx context.Context, c *connection, queue string, drop func(c
 	err := drop(ctx, c.DB, queue, a.queueConfig(c))
 	switch missing := errors.Is(err, chanq.ErrNoSchema); {
 	case errors.Is(err, chanq.ErrNotEmpty):
-		return fmt.Errorf("drop %s: the queue has messages; chanq purge deletes those of a state, --with-messages deletes all", queue)
+		return fmt.Errorf("drop %s: the queue has messages; chanq purge deletes the messages of a state, --with-messages deletes all", queue)
 	case err != nil && !missing:
 		return err
 	case a.output == "json":

@@ -81,7 +81,7 @@ func (a *app) targetOf(from, dsn string) (target, error) {
 	case keywords == ofPostgreSQL:
 		return a.parsePostgres(from, dsn, postgresKeywords)
 	default:
-		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or begin with server= or host=, as their drivers' keywords do; or be @FILE or env:NAME", from, escaping)
+		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or start with server= or host=, as their drivers' keywords do; or be @FILE or env:NAME", from, escaping)
 	}
 }
 

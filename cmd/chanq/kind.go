@@ -26,7 +26,7 @@ func (k *kindFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&k.ordered, "ordered", false, "keep the messages of a key in order")
 	flags.IntVar(&k.slots, "slots", 0, "with --ordered: how many slots (default 64, or as many as there are)")
-	flags.StringVar(&k.shard, "shard", "", "which `I/N` of a queue over several places this is, from 0/N to N-1/N")
+	flags.StringVar(&k.shard, "shard", "", "which `I/N` of a queue over several databases this is, from 0/N to N-1/N")
 	flags.StringVar(&k.set, "set", "", "with --shard: the `ID` of the set that the shards are, which migrate makes up for shard 0")
 }
 

@@ -23,7 +23,7 @@ application says. Kind and number of slots are permanent; an existing queue
 needs neither flag. chanq configure changes the other settings, --dead-key for example.
 
 With --shard a queue is one of several that a program opens together, by package chanqshards, each in
-a database of its own. Migrate shard 0 first: it prints the ID of the set, which the others get
+another database. Migrate shard 0 first: it prints the ID of the set, which the others get
 by --set. This is also permanent.`,
 		Example: `  chanq migrate --db jobs.db mail invoices
   chanq migrate --db jobs.db --ordered --slots 16 payments

@@ -62,7 +62,7 @@ have the same state as before.`,
 	cmd.Flags().StringVar(&sel.state, "state", "ready", "`state`: ready, scheduled, leased, dead or done")
 	cmd.Flags().IntVarP(&n, "number", "n", 10, "how many messages")
 	cmd.Flags().StringVar(&id, "id", "", "the `ID` of one message, whatever its state")
-	cmd.Flags().StringVar(&after, "after", "", "begin behind the message with this `ID`")
+	cmd.Flags().StringVar(&after, "after", "", "start after the message with this `ID`")
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select
 			return err
 		}
 		if last.State != s.State {
-			return fmt.Errorf("--after: message %s is %s, not %s; begin again without --after", after, last.State, s.State)
+			return fmt.Errorf("--after: message %s is %s, not %s; start again without --after", after, last.State, s.State)
 		}
 		list.After = q.After(last)
 	}

@@ -17,9 +17,9 @@ func (a *app) schemaCommand() *cobra.Command {
 		Short: "Print the statements that migrate would run",
 		Long: `Prints the statements that create the tables of queues, for an administrator to read
 and run. You can run them again. The command connects to no database. The dialect is
---dialect, or that of --db or --dsn.
+--dialect, or the one of --db or --dsn.
 
-With --view and --procedures it prints what other programs may use, in the place of the
+With --view and --procedures it prints what other programs may use, instead of the
 tables: the view chanq_QUEUE__messages, which shows what is in the queue, and the procedure
 chanq_QUEUE__send, which adds a message (docs/guides/sql.md). Migrate creates neither. For an ordered queue give
 --ordered; the statements read its number of slots from the database.`,
@@ -61,8 +61,8 @@ chanq_QUEUE__send, which adds a message (docs/guides/sql.md). Migrate creates ne
 		},
 	}
 	cmd.Flags().StringVar(&name, "dialect", "", "`dialect`: sqlserver, postgres or sqlite")
-	cmd.Flags().BoolVar(&view, "view", false, "print the view of messages in the place of the tables")
-	cmd.Flags().BoolVar(&procedures, "procedures", false, "print the procedure that sends in the place of the tables")
+	cmd.Flags().BoolVar(&view, "view", false, "print the view of messages instead of the tables")
+	cmd.Flags().BoolVar(&procedures, "procedures", false, "print the procedure that sends instead of the tables")
 	k.add(cmd)
 	cmd.Flags().Lookup("slots").Usage = "with --ordered, of the tables: how many slots (default 64)"
 	return cmd

@@ -32,8 +32,8 @@ func (a *app) sendCommand() *cobra.Command {
 A message that is reported as sent is in the database.
 
 Bodies are stored as they are, and not checked. An application whose queue has a
-struct, a map or a number as its type of body reads JSON, unless it sets a Codec
-of its own: give it JSON, or the message is dead-lettered. Queues of
+struct, a map or a number as its type of body reads JSON, unless it sets another
+Codec: give it JSON, or the message is dead-lettered. Queues of
 string, []byte or json.RawMessage take any text.
 
 With bodies it prints their IDs; with lines how many there were; with -o json a

@@ -37,9 +37,9 @@ type claimed struct {
 	took  time.Duration
 }
 
-// leased makes leases of rows. They last for d from the start of the statement.
-func (k *intake) leased(rows *table.ClaimedRows, start, took, d time.Duration) claimed {
-	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, d), start+k.cfg.MaxExtend), rows.Rows}, rows.Bytes, took}
+// leased makes leases of rows. They begin at the start of the statement.
+func (k *intake) leased(rows *table.ClaimedRows, start, took time.Duration) claimed {
+	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, k.cfg.LeaseFor), start+k.cfg.MaxExtend), rows.Rows}, rows.Bytes, took}
 }
 
 // compareRows compares rows by order of delivery.

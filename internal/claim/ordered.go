@@ -101,8 +101,8 @@ func (r *Ordered) budget() order.Budget {
 		fetch = min(traits.FindIDs, max(1, r.cfg.PrefetchBytes/r.pace.meanBytes))
 	}
 	return order.Budget{
-		Room: r.pace.room(r.slots.Waiting()), Items: min(traits.AckItems, traits.NackItems), Fetch: r.pace.size.Of(fetch), Rows: r.pace.size.Of(traits.ClaimRows),
-		Poll: base.Now() >= r.pollAt,
+		Room: r.pace.room(r.slots.Waiting()), Items: min(traits.AckItems, traits.NackItems), Lapsed: r.pace.careful(),
+		Fetch: r.pace.size.Of(fetch), Rows: r.pace.size.Of(traits.ClaimRows), Poll: base.Now() >= r.pollAt,
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 // next claim follows immediately. A short batch does not prove that the queue is empty, because rows locked by others are skipped. It is
 // followed by a pause of firstPause, or a quarter of it if the claim was worth its statement.
 //
-// A claim that begins with a message which has lost a lease asks for no other one, as far as the last rescan knows. After a claim that brought
-// such a message, no claim follows before a lease has ended, or before the readers have waited for as long as a lease lasts. Otherwise a
-// program that dies by itself some seconds after each start would hold the same messages each time, and they would be dead-lettered: see
-// prove/scatter.
+// A claim that begins with a message which has lost a lease asks for as many messages as the consumer has settled or holds, as far as the last
+// rescan knows: for one at first. After a claim that brought such a message, no claim follows before a lease has ended, or before the readers
+// have waited for a while. Otherwise a program that dies by itself some seconds after each start would hold the same messages each time, and
+// they would be dead-lettered: see prove/scatter.
 type Pace struct {
 	cfg  Config
 	feed Feed
@@ -57,6 +57,9 @@ const minClaim = 16
 // worthwhile is the number of messages that makes a short claim worth its statement: from this size on the rows cost more than the round
 // trip.
 const worthwhile = 64
+
+// lapsedWait is how long readers wait at most for the end of a message that has lost a lease. LeaseFor may be hours.
+const lapsedWait = 30 * rescanEvery
 
 // NewPace returns the pace of a consumer.
 func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan struct{}, 1)} }
@@ -145,8 +148,14 @@ func (p *Pace) waits(buffered int) bool {
 	if buffered > 0 {
 		p.hungry = now
 	}
-	p.lapsed = p.lapsed && p.taken.Load() == p.heldSince && now < p.hungry+p.cfg.LeaseFor
+	p.lapsed = p.lapsed && p.taken.Load() == p.heldSince && now < p.hungry+min(p.cfg.LeaseFor, lapsedWait)
 	return p.lapsed
+}
+
+// careful returns how many messages a claim may bring that begins with one which has lost a lease.
+func (p *Pace) careful() int {
+	leases, _ := p.cfg.Holder.Held()
+	return max(1, int(p.taken.Load())+leases)
 }
 
 // brought records the result of a claim or a read.

@@ -151,7 +151,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
 	p.pace.brought(got, rows.Bytes)
 	rows.Sort(compareRows)
-	return c.Rows, p.deliver(p.leased(&rows, start, took, p.cfg.LeaseFor)), nil
+	return c.Rows, p.deliver(p.leased(&rows, start, took)), nil
 }
 
 // claimParams returns the parameters of a claim for up to n messages.
@@ -164,7 +164,7 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	case p.unread:
 		c.Rows, c.Inline = 1, -1
 	case p.rescans.lapsed:
-		c.Rows = 1
+		c.Rows = min(n, p.pace.careful())
 	}
 	p.rescans.lapsed = false
 	return c

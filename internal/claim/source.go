@@ -113,18 +113,12 @@ func (b *buffer) Ready() <-chan struct{}    { return b.ready }
 func (b *buffer) Recalled() <-chan struct{} { return nil }
 func (b *buffer) Recall(*lease.Lease) bool  { return false }
 
-func (b *buffer) Rest() []*lease.Lease {
+func (b *buffer) Rest() (rest []*lease.Lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used, b.free = nil, nil
-	return b.rest()
-}
-
-// rest takes the waiting leases. mu is held.
-func (b *buffer) rest() (rest []*lease.Lease) {
 	for _, batch := range b.batches {
 		rest = append(rest, batch.Leases...)
 	}
-	b.batches, b.waiting = nil, 0
+	b.used, b.free, b.batches, b.waiting = nil, nil, nil, 0
 	return rest
 }

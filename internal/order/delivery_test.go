@@ -152,6 +152,9 @@ func TestMessagesThatHaveLostALeaseAreMarkedOneByOne(t *testing.T) {
 	o.known(o.plan(Fetch), marked(a))
 	require.Equal(t, []int64{1}, o.next())
 	require.Equal(t, b.ID, o.plan(Mark).Messages[0].ID)
+	o = newOne(t, 0)
+	o.answer(o.plan(Read), 3, a, b)
+	require.Len(t, o.Plan(Budget{Room: 10, Items: 10, Lapsed: 2}, o.now).Messages, 2)
 }
 
 // TestAKeyWaitsAfterTheSecondExpiredLease: the delay is drawn once by each owner of the slot, and ends.

@@ -210,12 +210,13 @@ const (
 
 // Budget bounds the next task.
 type Budget struct {
-	Room  int  // messages that are missing in the channel (Prefetch)
-	Items int  // messages of one statement
-	Fetch int  // messages whose contents one statement reads
-	Rows  int  // messages that a Refill reads; 0: no bound
-	Poll  bool // read although nothing indicates new rows
-	Bare  bool // Read and Refill without contents
+	Room   int  // messages that are missing in the channel (Prefetch)
+	Items  int  // messages of one statement
+	Lapsed int  // messages that have lost a lease, of one Mark; 0: one
+	Fetch  int  // messages whose contents one statement reads
+	Rows   int  // messages that a Refill reads; 0: no bound
+	Poll   bool // read although nothing indicates new rows
+	Bare   bool // Read and Refill without contents
 }
 
 // Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence. For messages that they do not

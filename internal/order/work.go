@@ -18,8 +18,8 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Lapse, toUndo, b.Items, given},
 		{Release, toUndo, b.Items, nil},
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
-		{Mark, toMark, min(b.Room, 1), lapsed},      // one at a time: it might end the process
-		{Mark, toMark, min(b.Room, b.Items), fresh}, // after Fetch: marked messages are fetched first, while there is room
+		{Mark, toMark, min(b.Room, b.Items, max(1, b.Lapsed)), lapsed}, // they might end the process
+		{Mark, toMark, min(b.Room, b.Items), fresh},                    // after Fetch: marked messages are fetched first, while there is room
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {

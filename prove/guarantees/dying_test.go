@@ -25,6 +25,7 @@ var dying = append([]test{
 	{"G07_AMessageIsDueAgainAtOnceAfterItsFirstExpiredLease", firstCrash},
 	{"G07_FromItsSecondExpiredLeaseOnAMessageIsDueLater", laterCrashes},
 	{"G07_AMessageThatHasLostALeaseIsClaimedByItself", claimedByItself},
+	{"G07_AfterACrashAllHandlersAreSoonBusyAgain", soonBusyAgain},
 	{"G07_ClaimsWhoseAnswersAreLostBlameNoMessage", lostClaims},
 	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
 	{"G07_AMessageThatIsSentMeanwhileIsNotBlamed", urgentMeanwhile},
@@ -149,6 +150,47 @@ func claimedByItself(w *world) {
 				l = testdb.Take(w, c, 1)[0]
 			}
 		}
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// soonBusyAgain: a process had a message in each of its handlers when it died. Jobs are long, and so are leases.
+func soonBusyAgain(w *world) {
+	if !w.Engine.Bubble {
+		w.Skip("jobs take minutes")
+	}
+	w.Within(time.Hour)
+	const handlers, job = 64, 5 * time.Minute
+	for kind, cfg := range idleKinds {
+		q := w.Queue(kind, cfg)
+		ms := testdb.Texts(numbers(handlers)...)
+		if q.Spec().Kind == chanq.KindOrdered {
+			for i := range ms {
+				ms[i].Key = fmt.Sprint(i)
+			}
+		}
+		testdb.Send(w, q, ms...)
+		w.Exec("UPDATE chanq_" + kind + " SET lapses = 1, attempts = 1")
+		if q.Spec().Kind == chanq.KindOrdered {
+			w.Exec("UPDATE chanq__slots SET old = 9000000000000000000")
+		}
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		var busy atomic.Int64
+		go func() {
+			_ = c.Handle(handlers, func(ctx context.Context, _ *chanq.Lease[string]) error {
+				busy.Add(1)
+				select {
+				case <-time.After(job):
+					return nil
+				case <-ctx.Done(): // the test has failed
+					return ctx.Err()
+				}
+			})
+		}()
+		w.pass(4 * time.Minute)
+		require.EqualValues(w, handlers, busy.Load(), kind)
+		w.pass(job)
+		require.True(w, testdb.Empty(w, q))
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }

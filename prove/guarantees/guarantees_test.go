@@ -102,7 +102,7 @@ var over20s = map[string]bool{
 	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":       true,
 	"StopWhenIdleFindsWhatIsBelowItsClaims":                   true,
 	"TheHistoryHasHowLongMessagesHadBeenDue":                  true,
-	"WhileAQueueIsPausedNoSuspectIsMarked":                    true,
+	"WhileAQueueIsPausedNoMessageIsMarked":                    true,
 }
 
 // counted are tests that count who reads and who does not after what happens in this process. On a real clock a read that was under way

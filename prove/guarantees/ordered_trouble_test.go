@@ -307,7 +307,7 @@ func keyLostAnswers(w *world) {
 		case readsSlots(op, st) && reads.Load() < 8:
 			reads.Add(1)
 			return lost
-		case marksOrdered(op, st) && marks.Load() < 8:
+		case marksOrdered(op, st) && marks.Load() < 4:
 			marks.Add(1)
 			return lost
 		}
@@ -322,7 +322,7 @@ func keyLostAnswers(w *world) {
 	}
 	require.Zero(w, testdb.Counted(w, q))
 	require.EqualValues(w, 8, reads.Load())
-	require.EqualValues(w, 8, marks.Load())
+	require.EqualValues(w, 4, marks.Load())
 }
 
 func looksAtOrdered(op faultdb.Op, q sqlbatch.Queue) bool {

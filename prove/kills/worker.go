@@ -42,10 +42,6 @@ type worker struct {
 // readers is how many leases a worker processes at once, if Work is set.
 const readers = 4
 
-// maxInnocentCrashes is Config.MaxCrashes if no message is guilty. In the tests a kill meets 1 of 18 trials of a suspect, and
-// 1,600 messages are suspects, so that the default of 3 dead-letters an innocent message in 1 of 60 runs.
-const maxInnocentCrashes = 6
-
 // WorkerPart is the name of the worker's part in a child. Its function is Work: it stops sending at the first order and
 // receiving at the end of the orders.
 const WorkerPart = "soak worker"
@@ -68,9 +64,6 @@ func (w *worker) run(send, receive context.Context) error {
 	}
 	defer db.Close()
 	cfg := e.config()
-	if w.Guilty == 0 {
-		cfg.MaxCrashes = maxInnocentCrashes
-	}
 	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) { Tell(Event{Kind: Ended, ID: e.ID, Attempt: e.Attempt}) }
 	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) {
 		if e.Took > leaseFor/2 {

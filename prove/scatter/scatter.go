@@ -4,9 +4,9 @@
 //   - Each message that a process held when it died, or was paused for longer than its lease, has lost a lease. A settle clears the count.
 //   - From the second one in a row on, the message is due again after a random time in [0, 1 min × 2^(n-2)], at most 1 h.
 //   - With MaxCrashes of them in a row it is dead-lettered.
-//   - If the first message that can be claimed has lost a lease, as a look once a second finds, the next claim is for one message. After a
-//     claim that brought a message which has lost a lease, the consumer claims more only after a settle, or when its readers have waited for
-//     as long as a lease lasts.
+//   - If the first message that can be claimed has lost a lease, as a look once a second finds, the next claim is for as many messages as the
+//     process has settled or holds: for one at first. After a claim that brought a message which has lost a lease, the consumer claims more
+//     only after a settle, or when its readers have waited for 30 s, as long as a lease lasts here.
 //
 // go test ./prove/scatter makes some hundred runs of each scene, and CHANQ_TEST=long go test -v ./prove/scatter 10,000 of most. Each has a seed
 // of its own, which a failure names.
@@ -123,9 +123,10 @@ type life struct {
 	stuck  bool
 
 	// See Rule.Careful.
-	looked time.Duration // the time of the last look
-	waits  bool
-	hungry time.Duration // since then readers wait
+	looked  time.Duration // the time of the last look
+	settled int           // messages
+	waits   bool
+	hungry  time.Duration // since then readers wait
 }
 
 func (s *simulation) at(t time.Duration, do func()) {
@@ -305,7 +306,7 @@ func (s *simulation) claim(l *life) {
 		if s.now >= l.looked+looks {
 			l.looked = s.now
 			if len(s.ready) > 0 && s.ready[0].lapses > 0 {
-				room = 1
+				room = min(room, max(1, l.settled+len(l.held)))
 			}
 		}
 	}
@@ -362,6 +363,7 @@ func (s *simulation) done(l *life, m *message, lease int) {
 		s.drop(l, m)
 		s.ended++
 		s.result.Acked++
+		l.settled++
 		l.waits = false
 	}
 	s.work(l)

@@ -187,7 +187,7 @@ func (d *demo) begin(ctx context.Context) error {
 		return fmt.Errorf("read the demo's record: %w", err)
 	}
 	if d.state.dir != dir {
-		return fmt.Errorf("the database has a demo of %s: leave out --dir to continue it, or give --fresh to begin again with %s", d.state.dir, dir)
+		return fmt.Errorf("the database has a demo of %s: leave out --dir to continue it, or give --fresh to start again with %s", d.state.dir, dir)
 	}
 	return nil
 }

@@ -220,7 +220,7 @@ ORDER BY w.query_start LIMIT 20`
 		n++
 		e.add(Finding{Check: "locks", Status: Warning,
 			Found:  fmt.Sprintf("session %d has waited for %v, for %s: %s", pid, round(time.Duration(seconds*float64(time.Second))), blockers, session),
-			Remedy: "a transaction that changed messages (SendTx, AckTx, or by hand) is open: end it soon after the change; SELECT pg_terminate_backend(" + blockers + ") ends a session without an owner"})
+			Remedy: "a transaction that changed messages (SendTx, AckTx or SQL) is open: end it soon after the change; SELECT pg_terminate_backend(" + blockers + ") ends a session without an owner"})
 		return nil
 	}) && n == 0 {
 		e.ok("locks", "no session waits for rows of chanq's tables")
@@ -249,7 +249,7 @@ FROM pg_stat_user_tables WHERE relname LIKE 'chanq\_%' AND n_dead_tup > 50000 AN
 			last = fmt.Sprintf("last vacuumed %v ago", round(time.Duration(ago.Float64*float64(time.Second))))
 		}
 		e.add(Finding{Check: "dead rows", Status: Warning, Found: fmt.Sprintf("%s has %d dead rows and %d live ones, %s", table, dead, live, last),
-			Remedy: "end the sessions that long transactions names; consumers vacuum the table if their role has the permission (docs/rights/postgres.sql); once, by hand: VACUUM " + table})
+			Remedy: "end the sessions that long transactions names; consumers vacuum the table if their role has the permission (docs/rights/postgres.sql); to do it once: VACUUM " + table})
 		return nil
 	}) && n == 0 {
 		e.ok("dead rows", "no table of chanq's has many")

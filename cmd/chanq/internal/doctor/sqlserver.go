@@ -183,7 +183,7 @@ ORDER BY r.wait_time DESC`
 		n++
 		e.add(Finding{Check: "locks", Status: Warning,
 			Found:  fmt.Sprintf("session %d has waited for session %d for %v (%s)", session, blocker, round(time.Duration(ms)*time.Millisecond), kind.String),
-			Remedy: fmt.Sprintf("a transaction that changed messages (SendTx, AckTx, or by hand) might be open: end it soon after the change; KILL %d ends a session without an owner", blocker)})
+			Remedy: fmt.Sprintf("a transaction that changed messages (SendTx, AckTx or SQL) might be open: end it soon after the change; KILL %d ends a session without an owner", blocker)})
 		return nil
 	}) && n == 0 {
 		e.ok("locks", "no session has waited for a lock for longer than %v", e.Wait)
