@@ -16,7 +16,7 @@
 //	check(consumer.Shutdown(ctx)) // nil: all acks are stored
 //
 // You send on a channel, and any number of processes receive on another. In between is a table in SQL Server,
-// PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@main.
+// PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@latest.
 //
 // Start with Migrate, once, and Open. Then choose:
 //
@@ -86,7 +86,8 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 		return nil, err
 	}
 	if t := reflect.TypeFor[T](); core.cfg.Codec == JSON && t.Kind() == reflect.Interface && t.NumMethod() > 0 {
-		return nil, core.failed("open", fmt.Errorf("no JSON can be decoded into a %v: open the queue with a struct, any, or json.RawMessage and Message.Type, or set Config.Codec", t))
+		return nil, core.failed("open", fmt.Errorf("no JSON can be decoded into a %v: open the queue with a struct, "+
+			"any, or json.RawMessage and Message.Type, or set Config.Codec", t))
 	}
 	return &Queue[T]{core}, nil
 }
@@ -140,7 +141,8 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	for i := range rows {
 		bytes += len(rows[i].Body)
 	}
-	core.sent(SentEvent{Messages: len(rows) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
+	core.sent(SentEvent{Messages: len(rows) - duplicates, Duplicates: duplicates, Bytes: bytes,
+		Took: time.Since(began)})
 	return receipts, nil
 }
 
@@ -263,7 +265,8 @@ func (q *queue) fail(op string, err error) error {
 // explain adds the remedy to a database error.
 func (q *queue) explain(err error) error {
 	if q.classify(err) == sqlbatch.NoSchema {
-		return fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.names.Queue, err)
+		return fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.names.Queue,
+			err)
 	}
 	return err
 }

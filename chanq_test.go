@@ -93,8 +93,10 @@ func TestADatabaseOfOneConnectionIsRefused(t *testing.T) {
 		require.NoError(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
 		_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
 		if refused {
-			requireWords(t, err, "open orders", "each connection of the *sql.DB has another one", `embedded.Open(":memory:")`)
-			requireWords(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}), "migrate orders", "each connection")
+			requireWords(t, err, "open orders", "each connection of the *sql.DB has another one",
+				`embedded.Open(":memory:")`)
+			requireWords(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}), "migrate orders",
+				"each connection")
 		} else {
 			require.NoError(t, err, dsn)
 		}
@@ -127,7 +129,8 @@ func TestADatabaseInMemoryWithOneConnectionIsMigratedAtOnce(t *testing.T) {
 func TestAWrongQueueNameIsRefused(t *testing.T) {
 	faults, db, _ := opened(t, chanq.Config{})
 	before := faults.Ops()
-	for _, name := range []string{"", "Orders", "1orders", "_orders", "or-ders", "or ders", "or\"ders", "or'ders", "órders", "orders\n", "orders;drop", "a.b",
+	for _, name := range []string{"", "Orders", "1orders", "_orders", "or-ders", "or ders", "or\"ders", "or'ders",
+		"órders", "orders\n", "orders;drop", "a.b",
 		strings.Repeat("o", 41), "orders__dead", "orders_", "_queues", "\x00"} {
 		_, err := chanq.Open[string](t.Context(), db, name, chanq.Config{})
 		requireWords(t, err, "queue name")
@@ -137,7 +140,9 @@ func TestAWrongQueueNameIsRefused(t *testing.T) {
 	}
 	_, err := chanq.Open[string](t.Context(), db, strings.Repeat("o", 10_000), chanq.Config{})
 	require.EqualError(t, err, `chanq: open: queue name "oooooooooooooooooooo"… of 10000 bytes: at most 40`)
-	require.EqualError(t, chanq.Migrate(t.Context(), db, "Orders", chanq.Config{}), `chanq: migrate: queue name "Orders": must be words of a-z and 0-9 joined by single underscores, the first one beginning with a letter`)
+	require.EqualError(t, chanq.Migrate(t.Context(), db, "Orders", chanq.Config{}),
+		`chanq: migrate: queue name "Orders": must be words of a-z and 0-9 joined by single underscores, `+
+			"the first one beginning with a letter")
 	require.Equal(t, before, faults.Ops())
 }
 
@@ -151,7 +156,8 @@ func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
 	}
 	_, db, _ := opened(t, chanq.Config{})
 	_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{Dialect: "oracle", MaxCrashes: -1})
-	requireWords(t, err, `Config.Dialect is "oracle"`, `must be "sqlserver", "postgres" or "sqlite"`, "Config.MaxCrashes is -1")
+	requireWords(t, err, `Config.Dialect is "oracle"`, `must be "sqlserver", "postgres" or "sqlite"`,
+		"Config.MaxCrashes is -1")
 
 	unknown := sql.OpenDB(noConnector{})
 	defer unknown.Close()
@@ -270,8 +276,16 @@ func wrongArguments(t *testing.T) {
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
 	for words, call := range map[string]func() error{
-		"list orders: List.Limit is -1":      func() error { _, err := testdb.Peek(t.Context(), q, chanqadmin.StateReady, -1); return err },
-		"list orders: state \"odd\"":         func() error { _, err := testdb.Peek(t.Context(), q, "odd", 1); return err },
+		"list orders: List.Limit is -1": func() error {
+			_, err := testdb.Peek(t.Context(), q,
+				chanqadmin.StateReady, -1)
+			return err
+		},
+		"list orders: state \"odd\"": func() error {
+			_, err := testdb.Peek(t.Context(), q, "odd",
+				1)
+			return err
+		},
 		"purge orders: state \"\"":           func() error { _, err := testdb.Purge(t.Context(), q, ""); return err },
 		"redrive orders: Change.Limit is -1": func() error { _, err := testdb.Redrive(t.Context(), q, -1); return err },
 		"workers is 0":                       func() error { return c.Handle(0, nothing) },

@@ -116,10 +116,12 @@ func (c Config) withDefaults() (Config, error) {
 	limit(&v, "Config.StatementTimeout", &c.StatementTimeout, defaultStatementTimeout, time.Millisecond, time.Hour)
 	limit(&v, "Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
-		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
+		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)",
+			c.Durability, DurabilityRequired, DurabilityAsIs)
 	}
 	if c.History > HistoryOff {
-		v.wrong("Config.History is %d: must be HistoryKept (%d, the default) or HistoryOff (%d)", c.History, HistoryKept, HistoryOff)
+		v.wrong("Config.History is %d: must be HistoryKept (%d, the default) or HistoryOff (%d)", c.History,
+			HistoryKept, HistoryOff)
 	}
 	if c.Notifier != nil && base.IsNil(c.Notifier) {
 		v.wrong("Config.Notifier is a nil %T: leave it unset for no Notifier", c.Notifier)
@@ -130,7 +132,8 @@ func (c Config) withDefaults() (Config, error) {
 		v.wrong("Config.Codec is a nil %T: leave it unset for JSON", c.Codec)
 	}
 	if len(c.Label) > maxLabel || !utf8.ValidString(c.Label) || strings.ContainsFunc(c.Label, unicode.IsControl) {
-		v.wrong("Config.Label is %.63q, %d bytes: must be at most %d bytes of UTF-8 without control characters", c.Label, len(c.Label), maxLabel)
+		v.wrong("Config.Label is %.63q, %d bytes: must be at most %d bytes of UTF-8 without control characters",
+			c.Label, len(c.Label), maxLabel)
 	}
 	c.Shard.check(&v)
 	c.Spec.check(&v)
@@ -140,7 +143,8 @@ func (c Config) withDefaults() (Config, error) {
 
 // names returns the names of the queue's tables.
 func (c *Config) names(queue string, slots int) sqlbatch.Names {
-	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
+	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: slots, Shard: c.Shard.Index, Shards: c.Shard.Count,
+		ShardSet: c.Shard.Set}
 }
 
 // ProducerConfig tunes a Producer. The zero value suits most programs.

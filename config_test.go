@@ -57,28 +57,34 @@ func FuzzConfig(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), "")
 	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "\xff")
 	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), "host/1")
-	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201))
+	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000),
+		strings.Repeat("n", 201))
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string) {
 		a, b, d, e = int64(int(a)), int64(int(b)), int64(int(d)), int64(int(e)) // where an int has 32 bits
 		hour, ms := int64(time.Hour), int64(time.Millisecond)
-		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)}, StatementTimeout: time.Duration(g)}.withDefaults()
+		queue, err := Config{Spec: Spec{MaxAttempts: int(a), MaxBody: int(b)},
+			StatementTimeout: time.Duration(g)}.withDefaults()
 		requireFields(t, err,
-			field{"Spec.MaxAttempts", a, UnlimitedAttempts, 1_000_000, func() int64 { return int64(queue.MaxAttempts) }},
+			field{"Spec.MaxAttempts", a, UnlimitedAttempts, 1_000_000,
+				func() int64 { return int64(queue.MaxAttempts) }},
 			field{"Spec.MaxBody", b, 1, 32 << 20, func() int64 { return int64(queue.MaxBody) }},
 			field{"Config.StatementTimeout", g, ms, hour, func() int64 { return int64(queue.StatementTimeout) }})
 
 		for _, dialect := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
-			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e)}.withDefaults(dialect)
+			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d),
+				BufferBytes: int(e)}.withDefaults(dialect)
 			requireFields(t, err,
 				field{"ProducerConfig.BatchRows", a, 1, 512, func() int64 { return int64(p.BatchRows) }},
 				field{"ProducerConfig.BatchBytes", b, 1, 32 << 20, func() int64 { return int64(p.BatchBytes) }},
-				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(p.Linger) }},
+				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute),
+					func() int64 { return int64(p.Linger) }},
 				field{"ProducerConfig.InFlight", d, 1, 64, func() int64 { return int64(p.InFlight) }},
 				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }})
 		}
 
 		given := ConsumerConfig{
-			Name: name, Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c), MaxExtend: time.Duration(d),
+			Name: name, Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c),
+			MaxExtend: time.Duration(d),
 			PollEvery: time.Duration(g),
 		}
 		consumer, err := given.withDefaults()
@@ -86,10 +92,15 @@ func FuzzConfig(f *testing.F) {
 			field{"ConsumerConfig.Prefetch", a, 1, 100_000, func() int64 { return int64(consumer.Prefetch) }},
 			field{"ConsumerConfig.PrefetchBytes", b, 1, 1 << 40, func() int64 { return int64(consumer.PrefetchBytes) }},
 			field{"ConsumerConfig.LeaseFor", c, 100 * ms, 24 * hour, func() int64 { return int64(consumer.LeaseFor) }},
-			field{"ConsumerConfig.MaxExtend", d, 100 * ms, int64(sqlbatch.MaxDelay), func() int64 { return int64(consumer.MaxExtend) }},
+			field{"ConsumerConfig.MaxExtend", d, 100 * ms, int64(sqlbatch.MaxDelay),
+				func() int64 { return int64(consumer.MaxExtend) }},
 			field{"ConsumerConfig.PollEvery", g, ms, hour, func() int64 { return int64(consumer.PollEvery) }})
-		says := func(name string) bool { return err != nil && strings.Contains(err.Error(), "ConsumerConfig."+name+" ") }
-		require.Equal(t, len(name) > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0), says("Name"), fmt.Sprint(err))
+		says := func(name string) bool {
+			return err != nil &&
+				strings.Contains(err.Error(), "ConsumerConfig."+name+" ")
+		}
+		require.Equal(t, len(name) > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0), says("Name"),
+			fmt.Sprint(err))
 		require.NotNil(t, consumer.Backoff)
 	})
 }
@@ -132,7 +143,8 @@ func FuzzHeaders(f *testing.F) {
 		}
 		data, err := encodeHeaders(given)
 		if err != nil {
-			require.True(t, !valid || len(k1)+len(v1)+len(k2)+len(v2) > maxHeaderBytes/6-20, "JSON writes a byte in six at most: %v", err)
+			require.True(t, !valid || len(k1)+len(v1)+len(k2)+len(v2) > maxHeaderBytes/6-20,
+				"JSON writes a byte in six at most: %v", err)
 		} else {
 			require.True(t, valid, "text that JSON would change is refused")
 			require.LessOrEqual(t, len(data), maxHeaderBytes)
@@ -184,7 +196,8 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		limits, _, _ := strings.Cut(item, "): ")
 		require.Regexp(t, fmt.Sprintf(`(^|[^0-9,])(%s|%d)([^0-9,]|,? |$)`, grouped(limit), limit), limits, field)
 	}
-	require.Contains(t, string(text), "| settles that wait | 2 × `Prefetch`, at least "+grouped(consume.LeastBacklog)+" |")
+	require.Contains(t, string(text), "| settles that wait | 2 × `Prefetch`, at least "+
+		""+grouped(consume.LeastBacklog)+" |")
 }
 
 // grouped formats a number as documents do: 10,000.
@@ -201,7 +214,8 @@ func TestASpecIsCheckedWhole(t *testing.T) {
 	require.Equal(t, Spec{KindOrdered, 64, UnlimitedKeys, DeadKeyOpens, 20, 1 << 20, RetainNone, RetainAll}, full)
 	full, err = Spec{}.complete()
 	require.NoError(t, err)
-	require.Equal(t, Spec{Kind: KindPlain, MaxAttempts: 20, MaxBody: 1 << 20, Retain: RetainNone, RetainDead: RetainAll}, full)
+	require.Equal(t, Spec{Kind: KindPlain, MaxAttempts: 20, MaxBody: 1 << 20, Retain: RetainNone,
+		RetainDead: RetainAll}, full)
 
 	_, err = Spec{Slots: 1, MaxKeys: 2, DeadKey: DeadKeyHolds}.complete()
 	for _, field := range []string{"Spec.Slots is 1", "Spec.MaxKeys is 2", "Spec.DeadKey is 2"} {
@@ -346,7 +360,8 @@ func TestADatabaseThatDoesNotAnswerIsUnavailable(t *testing.T) {
 func TestTheShardOfAMessageNeverChanges(t *testing.T) {
 	id := ID{14: 1, 15: 2} // 258
 	for i, m := range []Message[string]{
-		{}, {Key: "ada"}, {DedupKey: "ada"}, {Key: "ada", DedupKey: "grace", ID: id}, {ID: id}, {DedupKey: "grace", ID: id},
+		{}, {Key: "ada"}, {DedupKey: "ada"}, {Key: "ada", DedupKey: "grace", ID: id}, {ID: id},
+		{DedupKey: "grace", ID: id},
 	} {
 		require.Equal(t, []int{-1, 52, 52, 52, 58, 3}[i], ShardOf(m, 100), "%+v", m)
 	}

@@ -190,7 +190,8 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 	s := c.core.engine.Stats()
 	return ConsumerStats{
 		Looks: s.Looks, Claims: s.Claims, Claimed: s.Claimed, EmptyClaims: s.Empty,
-		Acked: int64(s.Acked), Nacked: int64(s.Nacked), Released: int64(s.Released), Dead: int64(s.Dead), Lost: int64(s.Lost),
+		Acked: int64(s.Acked), Nacked: int64(s.Nacked), Released: int64(s.Released), Dead: int64(s.Dead),
+		Lost:     int64(s.Lost),
 		Buffered: s.Buffered, Waiting: s.Unread, Slots: s.Slots, BlockedKeys: s.BlockedKeys,
 		Held: s.Held, Settling: s.Settling, Isolated: s.Isolated,
 	}
@@ -220,11 +221,13 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 			return c.backoff(c.about(l, row), q.failed("read", err))
 		},
 		Doomed:       func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
-		StopWhenIdle: cfg.StopWhenIdle, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"), Task: q.task, Failure: q.fail,
+		StopWhenIdle: cfg.StopWhenIdle, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"),
+		Task: q.task, Failure: q.fail,
 		Observer: consume.Observer{
 			Claimed: q.recorder.Claimed,
 			Delivered: func(messages, bytes int, took time.Duration) {
-				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes, Took: took})
+				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes,
+					Took: took})
 			},
 			Known: c.settleKnown, Settled: c.settlesStored, Lost: c.leaseLost,
 		},
@@ -268,7 +271,8 @@ func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
 
 // settlesStored records the counts of a batch of settles.
 func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
-	c.queue.settled(SettledEvent{Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost, Took: took})
+	c.queue.settled(SettledEvent{Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost,
+		Took: took})
 }
 
 // settled counts messages that are settled, or will be if a transaction is committed, and calls the hook.
@@ -327,7 +331,8 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			c.about(under, &b.Rows[i])
 			under.Quiet = true // the text of a decoder's error may contain parts of the body
-			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode, err)); under.State() == lease.Settling {
+			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode,
+				err)); under.State() == lease.Settling {
 				dead = append(dead, under)
 			}
 			continue

@@ -56,8 +56,10 @@ func TestAHandlersOddErrorsStillSettleTheMessage(t *testing.T) {
 	}{
 		"a delay beyond all bounds": {err: RetryAfter(290*365*24*time.Hour, errors.New("busy"))},
 		"an Error that panics":      {err: (*nilError)(nil)},
-		"a Backoff that panics":     {err: errors.New("busy"), backoff: func(*Delivery, error) time.Duration { panic("no") }},
-		"a Backoff without end":     {err: errors.New("busy"), backoff: func(*Delivery, error) time.Duration { return 1<<63 - 1 }},
+		"a Backoff that panics": {err: errors.New("busy"),
+			backoff: func(*Delivery, error) time.Duration { panic("no") }},
+		"a Backoff without end": {err: errors.New("busy"),
+			backoff: func(*Delivery, error) time.Duration { return 1<<63 - 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := openTestQueue[string](t, Config{})
@@ -83,7 +85,8 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
 	l := <-c.C()
 	require.NoError(t, l.Extend(t.Context(), time.Minute)) // the time that a slow claim leaves
-	require.Eventually(t, func() bool { return time.Until(l.Deadline()) > 30*time.Minute }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Until(l.Deadline()) > 30*time.Minute }, time.Minute,
+		time.Millisecond)
 	require.NoError(t, l.Ack())
 }
 
@@ -359,7 +362,8 @@ func (c connector) Driver() driver.Driver                        { return c.driv
 
 // meetPanic makes the driver panic, and waits for at most 10 s.
 func meetPanic(t *testing.T, where string) {
-	source := "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "q.db")) + "?_txlock=immediate&_pragma=synchronous(FULL)"
+	source := "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "q.db")) +
+		"?_txlock=immediate&_pragma=synchronous(FULL)"
 	faults := faultdb.New(connector{openSQLite(t).Driver(), source})
 	db := sql.OpenDB(faults)
 	require.NoError(t, Migrate(t.Context(), db, "orders", Config{}))
@@ -422,6 +426,7 @@ func TestHandleTakesTheLeasesOfSeveralConsumers(t *testing.T) {
 		require.NoError(t, c.Flush(soon(t)))
 		require.Equal(t, int64(1), c.Stats().Acked)
 	}
-	require.ErrorContains(t, Handle(merged, 0, func(context.Context, *Lease[string]) error { return nil }), "workers is 0")
+	require.ErrorContains(t, Handle(merged, 0, func(context.Context, *Lease[string]) error { return nil }),
+		"workers is 0")
 	require.ErrorContains(t, Handle(merged, 1, nil), "fn must not be nil")
 }

@@ -63,7 +63,8 @@ const (
 )
 
 // errMadeByHand: the Delivery has no lease.
-var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, use chanq.Outcome")
+var errMadeByHand = errors.New("chanq: no lease: this Delivery was not received from a Consumer; to test a handler, " +
+	"use chanq.Outcome")
 
 // OpError is a failed operation on a queue: its statement failed, or an argument is invalid.
 type OpError struct {
@@ -112,7 +113,8 @@ func batchError(op string, errs []error) error {
 
 func (e *BatchError) Error() string {
 	failed := e.Unwrap()
-	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))
+	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs),
+		firstOf(failed))
 }
 
 // Unwrap returns the errors of the failed messages.

@@ -154,12 +154,14 @@ func ExamplePipe() {
 
 	from, err := orders.Consume(ctx, chanq.ConsumerConfig{})
 	check(err)
-	check(chanq.Pipe(from, invoices, 1, func(ctx context.Context, lease *chanq.Lease[Order]) ([]chanq.Message[string], error) {
+	check(chanq.Pipe(from, invoices, 1, func(ctx context.Context,
+		lease *chanq.Lease[Order]) ([]chanq.Message[string], error) {
 		n := lease.Body.Number
 		if n == 2 {
 			from.Stop() // Pipe returns when what is in hand is stored
 		}
-		return []chanq.Message[string]{{Body: fmt.Sprint("invoice ", n)}, {Body: fmt.Sprint("copy of invoice ", n)}}, nil
+		return []chanq.Message[string]{{Body: fmt.Sprint("invoice ", n)}, {Body: fmt.Sprint("copy of invoice ", n)}},
+			nil
 	}))
 
 	last, err := invoices.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
@@ -262,7 +264,8 @@ func numbers(ctx context.Context) (*sql.DB, *chanq.Consumer[int], func()) {
 	_, err = producer.SendBatch(ctx, chanq.Msg(1), chanq.Msg(2), chanq.Msg(3))
 	check(err)
 	check(producer.Close(ctx))
-	later := chanq.ExponentialBackoff(time.Hour, time.Hour) // so that a failed message is not due again on a slow machine
+	// So that a failed message is not due again on a slow machine
+	later := chanq.ExponentialBackoff(time.Hour, time.Hour)
 	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true, Backoff: later})
 	check(err)
 	return db, consumer, func() { check(db.Close()) }
@@ -296,16 +299,17 @@ func ExampleConsumer_HandleBatches() {
 	defer done()
 	_, err := db.ExecContext(ctx, "CREATE TABLE odd (number INTEGER CHECK (number % 2 = 1))")
 	check(err)
-	check(consumer.HandleBatches(2, 500, 10*time.Millisecond, func(ctx context.Context, batch []*chanq.Lease[int]) error {
-		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-			for _, lease := range batch {
-				if _, err := tx.ExecContext(ctx, "INSERT INTO odd VALUES (?)", lease.Body); err != nil {
-					return err
+	check(consumer.HandleBatches(2, 500, 10*time.Millisecond,
+		func(ctx context.Context, batch []*chanq.Lease[int]) error {
+			return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+				for _, lease := range batch {
+					if _, err := tx.ExecContext(ctx, "INSERT INTO odd VALUES (?)", lease.Body); err != nil {
+						return err
+					}
 				}
-			}
-			return chanq.AckTx(ctx, tx, batch...)
-		})
-	}))
+				return chanq.AckTx(ctx, tx, batch...)
+			})
+		}))
 	admin, err := chanqadmin.Open(ctx, db, "numbers", chanq.Config{})
 	check(err)
 	stats, err := admin.Stats(ctx)

@@ -84,14 +84,16 @@ func ExampleLease_AckTx() {
 	db, err := embedded.Open(":memory:")
 	check(err)
 	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE TABLE accounts (name TEXT PRIMARY KEY, cents INTEGER); INSERT INTO accounts VALUES ('ada', 0)")
+	_, err = db.ExecContext(ctx, "CREATE TABLE accounts (name TEXT PRIMARY KEY, cents INTEGER); INSERT INTO accounts "+
+		"VALUES ('ada', 0)")
 	check(err)
 	type payment struct {
 		Account string
 		Cents   int
 	}
 	payments := openQueue[payment](ctx, db, "payments")
-	_, err = payments.Send(ctx, chanq.Msg(payment{"ada", 100}), chanq.Msg(payment{"nobody", 5}), chanq.Msg(payment{"ada", 20}))
+	_, err = payments.Send(ctx, chanq.Msg(payment{"ada", 100}), chanq.Msg(payment{"nobody", 5}),
+		chanq.Msg(payment{"ada", 20}))
 	check(err)
 
 	consumer, err := payments.Consume(ctx, chanq.ConsumerConfig{})
@@ -101,7 +103,8 @@ func ExampleLease_AckTx() {
 			consumer.Stop()
 		}
 		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-			row := tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents + ? WHERE name = ? RETURNING cents", lease.Body.Cents, lease.Body.Account)
+			row := tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents + ? WHERE name = ? RETURNING cents",
+				lease.Body.Cents, lease.Body.Account)
 			var cents int
 			if err := row.Scan(&cents); errors.Is(err, sql.ErrNoRows) {
 				return chanq.DeadLetter(fmt.Errorf("no account %q", lease.Body.Account))
@@ -162,7 +165,8 @@ func ExampleAckTx() {
 		check(err)
 		if err := total(batch); err != nil {
 			for _, lease := range batch {
-				_ = lease.Nack(chanq.RetryAfter(time.Second, err)) // the outcome does not matter: the message is redelivered
+				// The outcome does not matter: the message is redelivered
+				_ = lease.Nack(chanq.RetryAfter(time.Second, err))
 			}
 			continue
 		}

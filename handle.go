@@ -136,7 +136,8 @@ func around(ctx context.Context, all []Middleware, d *Delivery, do func(context.
 //   - Leases given to AckTx are released instead if three quarters of LeaseFor have passed.
 //   - fn's context is cancelled when one of the leases is lost. After ErrStopped a failed batch is released.
 //   - With a ConsumerConfig.Middleware you get an error.
-func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, fn func(context.Context, []*Lease[T]) error) error {
+func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration,
+	fn func(context.Context, []*Lease[T]) error) error {
 	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait), c.core.oneByOne()); err != nil {
 		return c.core.queue.failed("handle batches", err)
 	}
@@ -155,7 +156,8 @@ func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration, f
 // oneByOne returns an error for a consumer with Middleware, which takes one delivery per call.
 func (c *consumer) oneByOne() error {
 	if len(c.cfg.Middleware) > 0 {
-		return errors.New("ConsumerConfig.Middleware is set: must be empty for batches, since it gets one delivery; or use Handle")
+		return errors.New("ConsumerConfig.Middleware is set: must be empty for batches, since it gets one delivery; " +
+			"or use Handle")
 	}
 	return nil
 }
@@ -255,7 +257,8 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	if cause == nil { // another call's bound has ended first
 		cause = ErrStopped
 	}
-	text := fmt.Sprintf("%d leases not settled, %d settles not confirmed, %d handlers not returned", left.Leases, left.Settles, left.Handlers)
+	text := fmt.Sprintf("%d leases not settled, %d settles not confirmed, %d handlers not returned", left.Leases,
+		left.Settles, left.Handlers)
 	if left.Stuck {
 		text += ", and a hook, a codec or the driver does not return"
 	}
@@ -320,7 +323,8 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 	if op == lease.Dead || op == lease.Nack {
 		d.doomed()
 	}
-	refused := d.lease.Settle(context.Background(), lease.Settlement{Op: op, Delay: o.Delay, Text: o.Reason, Cause: cause})
+	refused := d.lease.Settle(context.Background(),
+		lease.Settlement{Op: op, Delay: o.Delay, Text: o.Reason, Cause: cause})
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}
@@ -361,7 +365,8 @@ const (
 	OutcomeSnooze     OutcomeKind = "snooze"      // released uncounted, due after Delay
 	OutcomeDeadLetter OutcomeKind = "dead-letter"
 	OutcomeRelease    OutcomeKind = "release" // released uncounted, after an error when the time to drain was over
-	OutcomeNone       OutcomeKind = "none"    // unchanged: the handler had settled the message itself, or the lease was lost
+	// Unchanged: the handler had settled the message itself, or the lease was lost
+	OutcomeNone OutcomeKind = "none"
 )
 
 // HandlerOutcome is what Consumer.Handle does with a message when its handler returns. After the last attempt

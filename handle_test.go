@@ -40,7 +40,8 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
 
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Hour,
+		Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
 	require.NoError(t, err)
 	reason := errors.New("the reason that the operator wants")
 	attempts := 0
@@ -140,7 +141,8 @@ func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 	for i := range reflect.TypeFor[*chanq.Delivery]().NumMethod() {
 		methods = append(methods, reflect.TypeFor[*chanq.Delivery]().Method(i).Name)
 	}
-	require.Equal(t, []string{"Ack", "AckTx", "Context", "Deadline", "Extend", "Nack", "Release", "Settle", "Stopping", "Wait"}, methods)
+	require.Equal(t, []string{"Ack", "AckTx", "Context", "Deadline", "Extend", "Nack", "Release", "Settle", "Stopping",
+		"Wait"}, methods)
 }
 
 // A lease that a test has made belongs to no message. All its methods return.
@@ -184,12 +186,16 @@ func TestOutcomeReturnsWhatHandleWouldDo(t *testing.T) {
 	}{
 		{nil, chanq.HandlerOutcome{Kind: chanq.OutcomeAck}},
 		{failure, chanq.HandlerOutcome{Kind: chanq.OutcomeRetry, Reason: "no"}},
-		{chanq.RetryAfter(time.Hour, failure), chanq.HandlerOutcome{Kind: chanq.OutcomeRetryAfter, Delay: time.Hour, Reason: "no"}},
+		{chanq.RetryAfter(time.Hour, failure), chanq.HandlerOutcome{Kind: chanq.OutcomeRetryAfter, Delay: time.Hour,
+			Reason: "no"}},
 		{chanq.RetryAfter(-1, nil), chanq.HandlerOutcome{Kind: chanq.OutcomeRetryAfter}},
-		{chanq.Snooze(time.Minute, failure), chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Delay: time.Minute, Reason: "no"}},
-		{fmt.Errorf("fetch: %w", chanq.Snooze(-1, failure)), chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Reason: "fetch: no"}},
+		{chanq.Snooze(time.Minute, failure), chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Delay: time.Minute,
+			Reason: "no"}},
+		{fmt.Errorf("fetch: %w", chanq.Snooze(-1, failure)),
+			chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Reason: "fetch: no"}},
 		{chanq.DeadLetter(failure), chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no"}},
-		{errors.Join(chanq.Snooze(1, failure), chanq.DeadLetter(failure)), chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no\nno"}},
+		{errors.Join(chanq.Snooze(1, failure), chanq.DeadLetter(failure)),
+			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no\nno"}},
 	} {
 		require.Equal(t, c.want, chanq.Outcome(c.err))
 	}
@@ -229,14 +235,19 @@ func TestWrappersOfAnErrorWhoseMethodsPanicKeepTheirEffect(t *testing.T) {
 				delay time.Duration
 				wrap  func(error) error
 			}{
-				{chanq.OutcomeRetryAfter, time.Minute, func(err error) error { return chanq.RetryAfter(time.Minute, err) }},
+				{chanq.OutcomeRetryAfter, time.Minute,
+					func(err error) error { return chanq.RetryAfter(time.Minute, err) }},
 				{chanq.OutcomeSnooze, time.Hour, func(err error) error { return chanq.Snooze(time.Hour, err) }},
 				{chanq.OutcomeDeadLetter, 0, chanq.DeadLetter},
-				{chanq.OutcomeSnooze, time.Hour, func(err error) error { return chanq.RetryAfter(time.Minute, chanq.Snooze(time.Hour, err)) }},
+				{chanq.OutcomeSnooze, time.Hour, func(err error) error {
+					return chanq.RetryAfter(time.Minute,
+						chanq.Snooze(time.Hour, err))
+				}},
 			} {
 				wrapped := c.wrap(bad)
 				for where, err := range map[string]error{
-					"around it": wrapped, "beside it": errors.Join(bad, c.wrap(nil)), "hidden": hidden{errors.Join(nil, wrapped)},
+					"around it": wrapped, "beside it": errors.Join(bad, c.wrap(nil)),
+					"hidden": hidden{errors.Join(nil, wrapped)},
 				} {
 					o := chanq.Outcome(err)
 					require.Equal(t, c.kind, o.Kind, "%s %s: %T %s", method, how, wrapped, where)
@@ -266,7 +277,8 @@ func TestExponentialBackoffDoublesWithJitterUpToItsLimit(t *testing.T) {
 	}
 	require.LessOrEqual(t, delay(&chanq.Delivery{Attempt: 1_000_000}, nil), 10*time.Second+time.Millisecond)
 	for _, odd := range []func(*chanq.Delivery, error) time.Duration{
-		chanq.ExponentialBackoff(0, 0), chanq.ExponentialBackoff(-time.Second, -time.Second), chanq.ExponentialBackoff(time.Hour, time.Second), chanq.ExponentialBackoff(1<<62, 1<<62),
+		chanq.ExponentialBackoff(0, 0), chanq.ExponentialBackoff(-time.Second, -time.Second),
+		chanq.ExponentialBackoff(time.Hour, time.Second), chanq.ExponentialBackoff(1<<62, 1<<62),
 	} {
 		for attempt := range 100 {
 			require.Positive(t, odd(&chanq.Delivery{Attempt: attempt}, nil))
@@ -304,7 +316,9 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q"})
 	require.Equal(t, []string{
 		"a sent q", "b sent q", "a claimed q", "b claimed q", "a settled q", "b settled q",
-		"a lost q", "b lost q", "a handled q", "b handled q", "a unsent q", "b unsent q", "a dead q", "b dead q", "a availability q", "b availability q", "a isolated q", "b isolated q", "a housekeeping q", "b housekeeping q",
+		"a lost q", "b lost q", "a handled q", "b handled q", "a unsent q", "b unsent q", "a dead q", "b dead q",
+		"a availability q", "b availability q", "a isolated q", "b isolated q", "a housekeeping q",
+		"b housekeeping q",
 	}, got)
 	require.NotPanics(t, func() { chanq.JoinHooks().Sent(chanq.SentEvent{}) })
 }
@@ -326,7 +340,8 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true, Ended: true})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Ended: true})
 	handled := func(o chanq.OutcomeKind, err error) {
-		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", ID: id, Key: "k"}, Outcome: o, Next: time.Minute, Took: time.Second, Err: err})
+		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", ID: id, Key: "k"}, Outcome: o,
+			Next: time.Minute, Took: time.Second, Err: err})
 	}
 	handled(chanq.OutcomeRetry, errors.New("500"))
 	handled(chanq.OutcomeNone, errors.New("500"))
@@ -343,7 +358,8 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 		{"WARN", "does not answer", "err=gone"}, {"INFO", "answers again"},
 		{"WARN", "housekeeping", "task=trim", "err=refused"}, {"INFO", "housekeeping", "task=trim"},
 		{"INFO", "ended while the database did not answer"}, {"INFO", "ended while housekeeping was refused"},
-		{"ERROR", "failed", id.String(), "key=k", "outcome=retry", "next=1m0s", "took=1s", "err=500"}, {"ERROR", "outcome=none"},
+		{"ERROR", "failed", id.String(), "key=k", "outcome=retry", "next=1m0s", "took=1s", "err=500"},
+		{"ERROR", "outcome=none"},
 		{"DEBUG", "handled", "outcome=snooze", "err=429"}, {"DEBUG", "outcome=release"}, {"DEBUG", "outcome=ack"},
 		{"DEBUG", "outcome=dead-letter", "err=never"}, // the line of the dead letter has the error
 		{"WARN", "cannot be stored", id.String(), "too large"},

@@ -35,8 +35,10 @@ func read(ctx context.Context, q *Queue[string], step time.Duration) (sum sample
 		var s sample
 		var at int64
 		var ready, scheduled, leased, dead, oldest sql.NullInt64
-		err := rows.Scan(&at, &ready, &scheduled, &leased, &dead, &oldest, &s.sent, &s.acked, &s.nacked, &s.died, &s.delivers, &s.waited)
-		sum.sent, sum.acked, sum.nacked, sum.died, sum.delivers = sum.sent+s.sent, sum.acked+s.acked, sum.nacked+s.nacked, sum.died+s.died, sum.delivers+s.delivers
+		err := rows.Scan(&at, &ready, &scheduled, &leased, &dead, &oldest, &s.sent, &s.acked, &s.nacked, &s.died,
+			&s.delivers, &s.waited)
+		sum.sent, sum.acked, sum.nacked, sum.died, sum.delivers = sum.sent+s.sent, sum.acked+s.acked,
+			sum.nacked+s.nacked, sum.died+s.died, sum.delivers+s.delivers
 		sum.waited += s.waited
 		if ready.Valid {
 			sum.counted, sum.ready, sum.dead = true, max(sum.ready, ready.Int64), max(sum.dead, dead.Int64)
@@ -71,7 +73,8 @@ func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	q.core.recorder.Every = 20 * time.Millisecond
 	p := testProducer(t, q, ProducerConfig{})
-	_, err := p.SendBatch(soon(t), Message[string]{Body: "a"}, Message[string]{Body: "b"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
+	_, err := p.SendBatch(soon(t), Message[string]{Body: "a"}, Message[string]{Body: "b"}, Message[string]{Body: "c"},
+		Message[string]{Body: "d"})
 	require.NoError(t, err)
 	recorded(t, q, func(s sample) bool { return s.sent == 4 && s.counted && s.ready == 4 })
 
@@ -108,7 +111,9 @@ func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
 // A program that runs only for seconds, started again and again, also deletes old samples.
 func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
-	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
+	_, err := q.core.db.ExecContext(t.Context(),
+		`INSERT INTO chanq__samples
+  (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
 	require.NoError(t, err)
 	q.core.recorder.Every = 20 * time.Millisecond
 	testProducer(t, q, ProducerConfig{})
@@ -119,7 +124,8 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 func TestAHistoryThatMayNotBeThinnedIsReportedOnce(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
-	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
+	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples
+  (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
 		CREATE TRIGGER kept BEFORE DELETE ON chanq__samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	require.NoError(t, err)
 	q.core.recorder.Every = 20 * time.Millisecond
@@ -210,7 +216,8 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 			require.NoError(t, end(tx))
 		}
 		in(func(tx *sql.Tx) {
-			_, err := q.SendTx(soon(t), tx, Message[string]{Body: "a", DedupKey: "k"}, Message[string]{Body: "b", DedupKey: "k"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
+			_, err := q.SendTx(soon(t), tx, Message[string]{Body: "a", DedupKey: "k"},
+				Message[string]{Body: "b", DedupKey: "k"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
 			require.NoError(t, err)
 		}, (*sql.Tx).Commit)
 		counted := func() [3]int64 {
@@ -259,7 +266,8 @@ func TestTheHistoryCountsWhatInTxHasCommitted(t *testing.T) {
 	failed := errors.New("failed")
 	send := func(end error) error {
 		return InTx(soon(t), db, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := q.SendTx(ctx, tx, Message[string]{Body: "a", DedupKey: "k"}, Message[string]{Body: "b", DedupKey: "k"})
+			_, err := q.SendTx(ctx, tx, Message[string]{Body: "a", DedupKey: "k"},
+				Message[string]{Body: "b", DedupKey: "k"})
 			require.NoError(t, err)
 			_, err = q.SendTx(ctx, tx, Msg("c"), Msg("d"))
 			require.NoError(t, err)
@@ -351,7 +359,8 @@ func BenchmarkHistory(b *testing.B) {
 			b.Run("do=count", func(b *testing.B) {
 				for b.Loop() {
 					c := counts(b, q)
-					_, err := q.core.recorder.Store(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: c.Ready, Oldest: c.OldestReady}})
+					_, err := q.core.recorder.Store(ctx, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: c.Ready,
+						Oldest: c.OldestReady}})
 					require.NoError(b, err)
 				}
 			})

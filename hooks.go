@@ -177,24 +177,28 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 	}
 	return Hooks{
 		Sent: func(e SentEvent) {
-			log.Debug("chanq: sent", "queue", e.Queue, "messages", e.Messages, "attempted", e.Attempted, "duplicates", e.Duplicates, "bytes", e.Bytes, "took", e.Took)
+			log.Debug("chanq: sent", "queue", e.Queue, "messages", e.Messages, "attempted", e.Attempted, "duplicates",
+				e.Duplicates, "bytes", e.Bytes, "took", e.Took)
 		},
 		Claimed: func(e ClaimedEvent) {
 			log.Debug("chanq: claimed", "queue", e.Queue, "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
 		},
 		Settled: func(e SettledEvent) {
-			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "attempted", e.Attempted, "lost", e.Lost, "took", e.Took)
+			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released,
+				"dead", e.Dead, "attempted", e.Attempted, "lost", e.Lost, "took", e.Took)
 		},
 		LeaseLost: func(e LeaseLostEvent) {
 			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
 		},
 		Handled: func(e HandledEvent) {
 			level, message := slog.LevelDebug, "chanq: handled"
-			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease && e.Outcome != OutcomeDeadLetter {
+			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease &&
+				e.Outcome != OutcomeDeadLetter {
 				level, message = failed, "chanq: attempt failed"
 			}
 			if ctx := context.Background(); log.Enabled(ctx, level) {
-				attrs := []any{"queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt, "outcome", e.Outcome, "next", e.Next}
+				attrs := []any{"queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt,
+					"outcome", e.Outcome, "next", e.Next}
 				if e.Took > 0 { // it was a call of a handler
 					attrs = append(attrs, "took", e.Took)
 				}
@@ -202,14 +206,16 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 			}
 		},
 		Dead: func(e DeadEvent) {
-			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt", e.Attempt, "cause", e.Cause, "reason", e.Reason)
+			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "type", e.Type, "key", e.Key, "attempt",
+				e.Attempt, "cause", e.Cause, "reason", e.Reason)
 		},
 		Unsent: func(e UnsentEvent) {
 			log.Warn("chanq: message cannot be stored", "queue", e.Queue, "id", e.ID, "err", e.Err)
 		},
 		Availability: func(e AvailabilityEvent) {
 			if e.Ended {
-				log.Info("chanq: ended while the database did not answer", "queue", e.Queue, "part", e.Part, "down", e.Down)
+				log.Info("chanq: ended while the database did not answer", "queue", e.Queue, "part", e.Part, "down",
+					e.Down)
 			} else if e.Up {
 				log.Info("chanq: database answers again", "queue", e.Queue, "part", e.Part, "down", e.Down)
 			} else {
@@ -298,7 +304,8 @@ func (q *queue) availability(part string) *base.Availability {
 	a := &base.Availability{}
 	if hook := q.cfg.Hooks.Availability; hook != nil {
 		a.Changed = func(c base.AvailabilityChange) {
-			call(hook, AvailabilityEvent{Queue: q.cfg.Label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err, Down: c.Down})
+			call(hook, AvailabilityEvent{Queue: q.cfg.Label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err,
+				Down: c.Down})
 		}
 	}
 	return a
@@ -320,7 +327,8 @@ func (q *queue) task(name, op string) *base.Task {
 	return &base.Task{
 		Away: q.away,
 		Changed: func(err error, ended bool) {
-			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.cfg.Label, Task: name, Err: q.fail(op, err), Ended: ended})
+			call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.cfg.Label, Task: name, Err: q.fail(op, err),
+				Ended: ended})
 		},
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease is a message with its body, held by this process for a limited time. Its methods are in Delivery. A test can
-// make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its Context is never
-// cancelled, and its Deadline is the zero time.
+// Lease is a message with its body, held by this process for a limited time. All methods are those of its Delivery. A
+// test can make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its Context
+// is never cancelled, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T
@@ -64,8 +64,9 @@ func (d *Delivery) Deadline() time.Time {
 	return base.WallTime(d.lease.Period.Deadline())
 }
 
-// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no round trip. Ack returns
-// immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the function Ack.
+// Ack marks the message as done: it leaves the queue. The ack joins the next batch and costs no additional round trip.
+// Ack returns immediately, unless the backlog of settles is full. Wait returns the outcome; for many leases use the
+// function Ack.
 //
 // It returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the consumer has stopped.
 func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }

@@ -84,7 +84,8 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if given = !m.ID.IsZero(); !given {
 		m.ID = q.newID()
 	}
-	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey, OrderKey: m.Key, Type: m.Type}
+	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey,
+		OrderKey: m.Key, Type: m.Type}
 	if err := q.check(&row); err != nil {
 		return row, given, err
 	}
@@ -95,7 +96,8 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("Message.Body: %w", err)
 	}
 	if most := q.table.Policy().MaxBody; len(row.Body) > most {
-		return row, given, fmt.Errorf("%w: Message.Body is %d bytes: must be at most Spec.MaxBody, which is %d", ErrTooLarge, len(row.Body), most)
+		return row, given, fmt.Errorf("%w: Message.Body is %d bytes: must be at most Spec.MaxBody, which is %d",
+			ErrTooLarge, len(row.Body), most)
 	}
 	return row, given, nil
 }
@@ -105,7 +107,8 @@ func (q *queue) check(row *sqlbatch.Row) error {
 	priority, ordered := Priority(row.Priority), q.table.Ordered
 	switch {
 	case priority < PriorityLow || priority > PriorityUrgent:
-		return fmt.Errorf("Message.Priority is %d: must be from PriorityLow (%d) to PriorityUrgent (%d)", priority, PriorityLow, PriorityUrgent)
+		return fmt.Errorf("Message.Priority is %d: must be from PriorityLow (%d) to PriorityUrgent (%d)", priority,
+			PriorityLow, PriorityUrgent)
 	case row.Delay < 0 || row.Delay > sqlbatch.MaxDelay:
 		return fmt.Errorf("Message.Delay is %v: must be from 0 to %v", row.Delay, sqlbatch.MaxDelay)
 	case row.TTL < 0 || row.TTL > sqlbatch.MaxDelay:
@@ -113,21 +116,27 @@ func (q *queue) check(row *sqlbatch.Row) error {
 	case row.TTL > 0 && ceilMS(row.TTL) <= ceilMS(row.Delay):
 		return fmt.Errorf("Message.TTL is %v: must be longer than Message.Delay, which is %v", row.TTL, row.Delay)
 	case len(row.Type) > sqlbatch.MaxType:
-		return fmt.Errorf("%w: Message.Type is %d bytes: must be at most %d", ErrTooLarge, len(row.Type), sqlbatch.MaxType)
+		return fmt.Errorf("%w: Message.Type is %d bytes: must be at most %d", ErrTooLarge, len(row.Type),
+			sqlbatch.MaxType)
 	case strings.ContainsFunc(row.Type, func(r rune) bool { return r < ' ' || r > '~' }):
 		return fmt.Errorf("Message.Type is %q: must be printable ASCII", row.Type)
 	case !ordered && row.OrderKey != "":
-		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", row.OrderKey, q.names.Queue)
+		return fmt.Errorf("Message.Key is %q: must be empty, since queue %s is plain (Spec.Kind)", row.OrderKey,
+			q.names.Queue)
 	case ordered && priority != 0:
-		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the messages of a Key in the order of their sends", priority, q.names.Queue)
+		return fmt.Errorf("Message.Priority is %v: must be unset, since queue %s is ordered and delivers the "+
+			"messages of a Key in the order of their sends", priority, q.names.Queue)
 	case ordered && row.Delay != 0:
-		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due would delay all later ones of its Key", row.Delay, q.names.Queue)
+		return fmt.Errorf("Message.Delay is %v: must be 0, since queue %s is ordered and a message that is not due "+
+			"would delay all later ones of its Key", row.Delay, q.names.Queue)
 	}
-	if err := cmp.Or(checkKey("Message.DedupKey", row.Key, sqlbatch.MaxKey), checkKey("Message.Key", row.OrderKey, sqlbatch.MaxOrderKey)); err != nil {
+	if err := cmp.Or(checkKey("Message.DedupKey", row.Key, sqlbatch.MaxKey),
+		checkKey("Message.Key", row.OrderKey, sqlbatch.MaxOrderKey)); err != nil {
 		return err
 	}
 	if i, mark := shardOf(row.OrderKey, row.Key, row.ID, q.cfg.Shard.Count), q.cfg.Shard.Index; i != mark {
-		return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it to the shard of ShardOf", i, q.cfg.Label, mark)
+		return fmt.Errorf("by its Key, DedupKey or ID the message belongs to shard %d, and %s is shard %d: send it "+
+			"to the shard of ShardOf", i, q.cfg.Label, mark)
 	}
 	if ordered {
 		row.Slot = sqlbatch.SlotOf(row.OrderKey, row.ID, q.names.Slots)

@@ -90,7 +90,8 @@ func TestIDsAreArgumentsAndColumnsOfADatabase(t *testing.T) {
 				exec("CREATE TABLE " + table + " (id " + form + ", other " + form + ")")
 				exec("INSERT INTO "+table+" (id) VALUES ($1)", arg)
 				read := func(columns string, into ...any) error {
-					return db.QueryRowContext(t.Context(), "SELECT "+columns+" FROM "+table+" WHERE id = $1", arg).Scan(into...)
+					return db.QueryRowContext(t.Context(), "SELECT "+columns+" FROM "+table+" WHERE id = $1",
+						arg).Scan(into...)
 				}
 				var got chanq.ID
 				var other sql.Null[chanq.ID]
@@ -108,7 +109,8 @@ func TestIDsAreArgumentsAndColumnsOfADatabase(t *testing.T) {
 
 func TestIDsRefuseWhatIsNone(t *testing.T) {
 	id := chanq.NewID()
-	for _, src := range []any{"x", "", []byte{}, make([]byte, 15), []byte(id.String()[1:]), int64(7), 1.5, true, time.Now()} {
+	for _, src := range []any{"x", "", []byte{}, make([]byte, 15), []byte(id.String()[1:]), int64(7), 1.5, true,
+		time.Now()} {
 		got := id
 		err := got.Scan(src)
 		requireWords(t, err, "chanq: id")
@@ -120,7 +122,8 @@ func TestIDsRefuseWhatIsNone(t *testing.T) {
 }
 
 func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
-	faults, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 100}, History: chanq.HistoryOff}) // no sample runs a statement
+	// No sample runs a statement
+	faults, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 100}, History: chanq.HistoryOff})
 	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)
 	defer p.Close(t.Context())
@@ -134,11 +137,13 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		m        chanq.Message[string]
 		tooLarge bool
 	}{
-		{"Message.Priority is 3: must be from PriorityLow (-1) to PriorityUrgent (2)", chanq.Message[string]{Priority: 3}, false},
+		{"Message.Priority is 3: must be from PriorityLow (-1) to PriorityUrgent (2)",
+			chanq.Message[string]{Priority: 3}, false},
 		{"Message.Priority is -2", chanq.Message[string]{Priority: -2}, false},
 		{"Message.Delay is -1ns: must be from 0", chanq.Message[string]{Delay: -1}, false},
 		{"Message.Delay", chanq.Message[string]{Delay: math.MaxInt64}, false},
-		{"Message.DedupKey is 201 bytes: must be at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
+		{"Message.DedupKey is 201 bytes: must be at most 200",
+			chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
 		{"Message.Type is 101 bytes: must be at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
@@ -147,7 +152,8 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		{"Message.Type", chanq.Message[string]{Type: "\x7f"}, false},
 		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
 		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
-		{"Message.Body is 101 bytes: must be at most Spec.MaxBody, which is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
+		{"Message.Body is 101 bytes: must be at most Spec.MaxBody, which is 100",
+			chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
 	} {
 		r, err := p.Send(t.Context(), c.m)
 		requireWords(t, err, "send orders", c.words)
@@ -189,6 +195,7 @@ func (panics) Decode([]byte, any) error   { panic("decode") }
 
 func TestPrioritiesAndStatesHaveNames(t *testing.T) {
 	require.Equal(t, "low normal high urgent Priority(9)",
-		strings.Join([]string{chanq.PriorityLow.String(), chanq.PriorityNormal.String(), chanq.PriorityHigh.String(), chanq.PriorityUrgent.String(), chanq.Priority(9).String()}, " "))
+		strings.Join([]string{chanq.PriorityLow.String(), chanq.PriorityNormal.String(), chanq.PriorityHigh.String(),
+			chanq.PriorityUrgent.String(), chanq.Priority(9).String()}, " "))
 	require.Equal(t, chanq.PriorityNormal, chanq.Priority(0))
 }

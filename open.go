@@ -33,7 +33,8 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	s := session.OpenOnce(db, core.table.Dialect)
 	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.Within(ctx, core.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })
+		return session.Within(ctx, core.cfg.StatementTimeout,
+			func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 	}
 	tables := schema{core, run}
 	found, err := tables.unlocked()
@@ -105,11 +106,14 @@ func (s schema) trust(ctx context.Context) error {
 		what, remedy := strings.Join(list, ", "), s.q.table.Dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
-			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run chanq.Migrate, and send their messages again", what, s.q.names.Queue))
+			reasons = append(reasons, fmt.Errorf("tables from before the first release of chanq (%s): rename "+
+				"chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done with their indexes and constraints, run "+
+				"chanq.Migrate, and send their messages again", what, s.q.names.Queue))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemMemory && s.shared(ctx):
 		case kind == sqlbatch.ProblemDurability:
-			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs", ErrNotDurable, what, remedy))
+			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs",
+				ErrNotDurable, what, remedy))
 		case remedy == "":
 			reasons = append(reasons, errors.New(what))
 		default:
@@ -152,7 +156,8 @@ func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
 func (s schema) unlocked() (found stored, err error) {
 	found, err = s.stored()
 	changed := (*sqlbatch.RunError)(nil)
-	if s.q.table.Dialect.Traits().PrepareTells && (errors.As(err, &changed) || s.q.classify(err) == sqlbatch.RolledBack) {
+	if s.q.table.Dialect.Traits().PrepareTells &&
+		(errors.As(err, &changed) || s.q.classify(err) == sqlbatch.RolledBack) {
 		return s.stored()
 	}
 	return found, err
@@ -193,9 +198,13 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, err
 	}
-	found, err := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}.unlocked()
+	found, err := schema{q, func(st sqlbatch.Statement,
+		scan func(*sql.Rows) error) error {
+		return q.once(ctx, st, scan)
+	}}.unlocked()
 	if err == nil && found.Version == 0 {
-		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema, queue)}
+		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s",
+			ErrNoSchema, queue)}
 	}
 	if err != nil {
 		return cfg, q.failed("open", q.unanswered(err))
@@ -347,7 +356,8 @@ func (s schema) change(found stored) (spec Spec, changes bool, err error) {
 	}
 	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
 		if cfg.Shard.Index > 0 {
-			return spec, false, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and StoredConfig returns")
+			return spec, false, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate " +
+				"generates and StoredConfig returns")
 		}
 		cfg.Shard.Set = NewID()
 	}
@@ -432,7 +442,8 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 		return refuse(err)
 	}
 	if dialect == DialectSQLServer && strings.Contains(cfg.Schema, "$(") {
-		return refuse(fmt.Errorf("Config.Schema is %q: sqlcmd would replace $(…) by the value of a variable; use Migrate", cfg.Schema))
+		return refuse(fmt.Errorf("Config.Schema is %q: sqlcmd would replace $(…) by the value of a variable; use "+
+			"Migrate", cfg.Schema))
 	}
 	return d, names, nil
 }

@@ -25,14 +25,16 @@ import (
 //     yourself.
 //   - An output that can never be stored dead-letters its input (CauseOutput). If outputs are not stored within
 //     Config.StatementTimeout, for example because an open transaction has one of their keys, the input is nacked.
-func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
+func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int,
+	fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
 	case workers < 1:
 		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
 	case from.core.queue.db != to.core.db:
-		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.cfg.Label, to.core.cfg.Label)
+		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans "+
+			"both", from.core.queue.cfg.Label, to.core.cfg.Label)
 	}
 	p, err := newPipe(from.core, to.core)
 	if err != nil {
@@ -100,7 +102,8 @@ type piped struct {
 }
 
 // invokeForOutputs calls fn through the Middleware of its consumer.
-func invokeForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) ([]Message[Out], error) {
+func invokeForOutputs[In, Out any](c *consumer, l *Lease[In],
+	fn func(context.Context, *Lease[In]) ([]Message[Out], error)) ([]Message[Out], error) {
 	if len(c.cfg.Middleware) == 0 {
 		return fn(l.Context(), l)
 	}
@@ -109,7 +112,8 @@ func invokeForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Co
 
 // aroundForOutputs returns the outputs of the last call of fn: a Middleware might call it again, or make a success of
 // one that failed. It is a separate function because out, which a closure writes, costs an allocation.
-func aroundForOutputs[In, Out any](c *consumer, l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) (out []Message[Out], err error) {
+func aroundForOutputs[In, Out any](c *consumer, l *Lease[In],
+	fn func(context.Context, *Lease[In]) ([]Message[Out], error)) (out []Message[Out], err error) {
 	err = around(l.Context(), c.cfg.Middleware, &l.Delivery, func(ctx context.Context) error {
 		out = nil
 		made, err := fn(ctx, l)
@@ -141,9 +145,12 @@ func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
 		return nil, err
 	}
 	return pipe.New(pipe.Config{
-		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows), BatchBytes: defaultBatchBytes,
-		Linger: settle.Linger(from.cfg.LeaseFor), Timeout: settle.TryTimeout(from.cfg.LeaseFor, q.cfg.StatementTimeout), Longest: q.cfg.StatementTimeout,
-		Classify: q.classify, Health: from.health, Isolated: q.isolated("pipe"),
+		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows),
+		BatchBytes: defaultBatchBytes,
+		Linger:     settle.Linger(from.cfg.LeaseFor),
+		Timeout:    settle.TryTimeout(from.cfg.LeaseFor, q.cfg.StatementTimeout),
+		Longest:    q.cfg.StatementTimeout,
+		Classify:   q.classify, Health: from.health, Isolated: q.isolated("pipe"),
 		Reason: base.ReasonOutput, Slots: to.signals.Debouncer.Names(),
 		Failed: func(item *pipe.Item, err error) time.Duration {
 			d := item.Of.(*Delivery)

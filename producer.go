@@ -58,13 +58,15 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 	}
 	cfg, err := cfg.withDefaults(core.table.Dialect)
 	if err == nil && core.table.Ordered && cfg.InFlight > 1 {
-		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered and parallel statements have no order", cfg.InFlight)
+		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered and parallel "+
+			"statements have no order", cfg.InFlight)
 	}
 	if err != nil {
 		return nil, core.failed("producer", err)
 	}
 	workers, ahead := send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, core.table.Dialect.Traits())
-	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
+	// One for isolated messages
+	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1}
 	pools, err := session.Open(core.db, core.table.Dialect, core.cfg.SessionMaxAge, need)
 	if err != nil {
 		return nil, core.failed("producer", err)
@@ -72,15 +74,19 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 	p := &Producer[T]{
 		queue: core, cfg: cfg, sessions: pools[0],
 		health: core.availability("producer"), isolated: core.isolated("producer"),
-		in: make(chan Message[T]), flushIn: make(chan struct{}), received: make(chan struct{}), finished: make(chan struct{}), closed: make(chan struct{}),
+		in: make(chan Message[T]), flushIn: make(chan struct{}), received: make(chan struct{}),
+		finished: make(chan struct{}), closed: make(chan struct{}),
 	}
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
 	p.sender = send.New(send.Config{
-		Table: send.TableOf(core.on(p.sessions)), Classify: core.classify, Health: p.health, FindIDs: core.table.Dialect.Traits().FindIDs,
-		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight, Workers: workers, Ahead: ahead,
+		Table: send.TableOf(core.on(p.sessions)), Classify: core.classify, Health: p.health,
+		FindIDs:   core.table.Dialect.Traits().FindIDs,
+		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight,
+		Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal, Explain: core.explain,
+		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal,
+		Explain: core.explain,
 		Sent: func(began time.Time, messages, duplicates, bytes int) {
 			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
 		},
@@ -226,7 +232,8 @@ const rowOverhead = 256
 func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	item.Row, item.Given, err = m.row(p.queue)
 	item.Key = item.Row.OrderKey
-	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+len(item.Row.Type)+rowOverhead, p.cfg.BufferBytes)
+	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+len(item.Row.Type)+rowOverhead,
+		p.cfg.BufferBytes)
 	return item, err
 }
 
@@ -300,7 +307,8 @@ func (p *Producer[T]) unsent() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
+	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n,
+		p.sendError(first.Outcome))
 }
 
 // Close stores everything handed over and stops the producer. As soon as it starts, sends fail with ErrClosed. If ctx
@@ -324,7 +332,8 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
-		p.left = fmt.Errorf("messages were not stored in time, or a hook or the driver does not return: %w", context.Cause(ctx))
+		p.left = fmt.Errorf("messages were not stored in time, or a hook or the driver does not return: %w",
+			context.Cause(ctx))
 		p.abandon(context.Cause(ctx))
 		select {
 		case <-p.received:
@@ -341,11 +350,13 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	if p.left == errStuck {
 		err = errors.Join(err, p.queue.failed("close", errStuck))
 	}
-	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent), unsent[0].Err)
+	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent),
+		unsent[0].Err)
 	return err
 }
 
-var errStuck = fmt.Errorf("a codec does not return: Close does not return the messages that wait for it, at most %d", mostReceived)
+var errStuck = fmt.Errorf("a codec does not return: Close does not return the messages that wait for it, at most %d",
+	mostReceived)
 
 // end waits for the intake and the writer, and ends the other parts. Goroutines of a producer: the intake, which reads
 // C; the workers, which store; one that connects at the start; one that runs end; one that records the Queue's history

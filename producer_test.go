@@ -101,7 +101,8 @@ func TestFlushWorksAfterTheSenderClosedTheChannel(t *testing.T) {
 func openSQLite(t testing.TB) *sql.DB {
 	t.Helper()
 	path := filepath.ToSlash(filepath.Join(t.TempDir(), "q.db"))
-	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)"+
+		"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db

@@ -112,12 +112,14 @@ const (
 // check checks the range of each field.
 func (s Spec) check(v *validator) {
 	if s.Kind > KindOrdered {
-		v.wrong("Spec.Kind is %d: must be 0 (the stored value, or KindPlain), KindPlain (%d) or KindOrdered (%d)", s.Kind, KindPlain, KindOrdered)
+		v.wrong("Spec.Kind is %d: must be 0 (the stored value, or KindPlain), KindPlain (%d) or KindOrdered (%d)",
+			s.Kind, KindPlain, KindOrdered)
 	}
 	within(v, "Slots", s.Slots, 1, sqlbatch.MaxSlots, "")
 	within(v, "MaxKeys", s.MaxKeys, 1, mostKeys, "UnlimitedKeys")
 	if s.DeadKey > DeadKeyHolds {
-		v.wrong("Spec.DeadKey is %d: must be 0 (the stored value, or DeadKeyOpens), DeadKeyOpens (%d) or DeadKeyHolds (%d)", s.DeadKey, DeadKeyOpens, DeadKeyHolds)
+		v.wrong("Spec.DeadKey is %d: must be 0 (the stored value, or DeadKeyOpens), DeadKeyOpens (%d) or "+
+			"DeadKeyHolds (%d)", s.DeadKey, DeadKeyOpens, DeadKeyHolds)
 	}
 	within(v, "MaxAttempts", s.MaxAttempts, 1, mostAttempts, "UnlimitedAttempts")
 	within(v, "MaxBody", s.MaxBody, 1, sqlbatch.MaxBody, "")
@@ -133,7 +135,8 @@ func within[N int | time.Duration](v *validator, field string, value, low, high 
 	if none != "" {
 		none = ", or " + none
 	}
-	v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default) or from %v to %v%s", field, value, low, high, none)
+	v.wrong("Spec.%s is %v: must be 0 (the stored value, or the default) or from %v to %v%s", field, value, low, high,
+		none)
 }
 
 // whole returns the Spec with durations rounded up to milliseconds, as they are stored.
@@ -159,7 +162,8 @@ func (s Spec) over(stored Spec) Spec {
 
 // complete returns the Spec with the defaults of its kind, or an error for fields that conflict.
 func (s Spec) complete() (Spec, error) {
-	s = s.over(Spec{Kind: KindPlain, MaxAttempts: defaultAttempts, MaxBody: defaultMaxBody, Retain: RetainNone, RetainDead: RetainAll})
+	s = s.over(Spec{Kind: KindPlain, MaxAttempts: defaultAttempts, MaxBody: defaultMaxBody, Retain: RetainNone,
+		RetainDead: RetainAll})
 	v := validator{}
 	if s.Kind == KindOrdered {
 		s = s.over(Spec{Slots: defaultSlots, MaxKeys: UnlimitedKeys, DeadKey: DeadKeyOpens})
@@ -167,7 +171,8 @@ func (s Spec) complete() (Spec, error) {
 			v.wrong("Spec.MaxKeys is %d: must be UnlimitedKeys or at least Slots, which is %d", s.MaxKeys, s.Slots)
 		}
 		if s.DeadKey == DeadKeyHolds && s.RetainDead != RetainAll {
-			v.wrong("Spec.RetainDead is %v: must be RetainAll, since DeadKey is DeadKeyHolds, and to delete a dead message would open its key", s.RetainDead)
+			v.wrong("Spec.RetainDead is %v: must be RetainAll, since DeadKey is DeadKeyHolds, and to delete a dead "+
+				"message would open its key", s.RetainDead)
 		}
 		return s, v.err()
 	}
@@ -192,7 +197,8 @@ func (s Spec) differs(stored Spec, fixed bool) error {
 		if given.Field(i).IsZero() || given.Field(i).Equal(has.Field(i)) || fixed && !permanent {
 			continue
 		}
-		remedy := "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the command: chanq configure"
+		remedy := "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the " +
+			"command: chanq configure"
 		if permanent {
 			remedy = "it cannot be changed: leave the field unset, or migrate a queue of another name"
 		}
@@ -218,8 +224,9 @@ func specText(field string, value any) string {
 // policy returns the part of a complete Spec that can be changed.
 func (s Spec) policy() sqlbatch.Policy {
 	return sqlbatch.Policy{
-		Holds: s.DeadKey == DeadKeyHolds, MaxKeys: max(0, s.MaxKeys), MaxAttempts: max(0, s.MaxAttempts), MaxBody: s.MaxBody,
-		Retain: max(0, s.Retain), RetainDead: max(0, s.RetainDead),
+		Holds: s.DeadKey == DeadKeyHolds, MaxKeys: max(0, s.MaxKeys), MaxAttempts: max(0, s.MaxAttempts),
+		MaxBody: s.MaxBody,
+		Retain:  max(0, s.Retain), RetainDead: max(0, s.RetainDead),
 	}
 }
 
@@ -271,13 +278,16 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 	case m.Index == wanted.Index && m.Count == wanted.Count && (wanted.Set.IsZero() || m.Set == wanted.Set):
 		return nil
 	case wanted.Count == 0:
-		return fmt.Errorf("%w: the database has %v: open all shards with chanqshards.Open, or this one with the Config that StoredConfig returns", ErrShards, m)
+		return fmt.Errorf("%w: the database has %v: open all shards with chanqshards.Open, or this one with the "+
+			"Config that StoredConfig returns", ErrShards, m)
 	case m.Count == 0:
-		return fmt.Errorf("%w: the database has %v, which cannot become a shard: migrate shards with another name, and drain this queue into them", ErrShards, m)
+		return fmt.Errorf("%w: the database has %v, which cannot become a shard: migrate shards with another name, "+
+			"and drain this queue into them", ErrShards, m)
 	}
 	wants := fmt.Sprintf("shard %d of %d", wanted.Index, wanted.Count)
 	if !wanted.Set.IsZero() {
 		wants = wanted.String()
 	}
-	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in their order", ErrShards, wants, m)
+	return fmt.Errorf("%w: this program expects %s, and the database has %v: give all shards that were migrated, in "+
+		"their order", ErrShards, wants, m)
 }

@@ -39,7 +39,8 @@ func checkTx(op string, tx Tx) error {
 	_, begins := reflect.TypeOf(tx).MethodByName("BeginTx")
 	_, commits := reflect.TypeOf(tx).MethodByName("Commit") // the BeginTx of some transactions begins a savepoint
 	if begins && !commits {
-		return &OpError{Op: op, Err: fmt.Errorf("tx is a %T, which commits each statement immediately: give a transaction that was begun on it, or use chanq.InTx", tx)}
+		return &OpError{Op: op, Err: fmt.Errorf("tx is a %T, which commits each statement immediately: give a "+
+			"transaction that was begun on it, or use chanq.InTx", tx)}
 	}
 	return nil
 }
@@ -193,7 +194,8 @@ func (t *inTx) commit(ctx context.Context) error {
 	unknown := true
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
-		err = fmt.Errorf("fn has ended the transaction: it must return nil to commit, or an error to roll back: %w", err)
+		err = fmt.Errorf("fn has ended the transaction: it must return nil to commit, or an error to roll back: %w",
+			err)
 	case errors.Is(err, driver.ErrBadConn): // a driver may return it after it has sent the COMMIT
 	default:
 		t.mu.Lock()
@@ -269,7 +271,8 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	if t != nil {
 		t.stores(core, rows, duplicates)
 	} else {
-		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)}) // only the caller learns whether it is committed
+		// Only the caller learns whether it is committed
+		core.sent(SentEvent{Attempted: len(rows) - duplicates, Took: time.Since(began)})
 	}
 	return receipts, nil
 }
@@ -279,7 +282,8 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 	var found table.Stored
 	err := session.RunTx(ctx, tx, q.table.SQL.InTx().Version(), found.Scan)
 	if err == nil && found.Identity != q.identity {
-		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which this Queue was opened; if the queue was dropped and made again, open it again")}
+		err = &unfitError{errors.New("tx is a transaction of another database: begin it on the database on which " +
+			"this Queue was opened; if the queue was dropped and made again, open it again")}
 	}
 	return err
 }
@@ -318,7 +322,8 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 	errs, held := make([]error, len(all)), true
 	for i, l := range all {
 		if here, first := homeOf(l), homeOf(all[0]); here.signals.Key != first.signals.Key {
-			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard", first.cfg.Label, here.cfg.Label)
+			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard",
+				first.cfg.Label, here.cfg.Label)
 		}
 		if err := l.State().NotHeld(); err != nil {
 			errs[i], held = leaseError(l, "ack", false, err), false
@@ -350,7 +355,8 @@ func ackTx(ctx context.Context, tx Tx, leases []*lease.Lease) (errs []error, err
 	slices.SortFunc(items, table.CompareItems)
 	items = slices.Compact(items)
 	for chunk := range slices.Chunk(items, q.table.Dialect.Traits().AckItems) {
-		if err = session.RunTx(ctx, tx, q.table.AckStatement(q.table.SQL.InTx(), chunk), session.CollectItems(&held)); err != nil {
+		if err = session.RunTx(ctx, tx, q.table.AckStatement(q.table.SQL.InTx(), chunk),
+			session.CollectItems(&held)); err != nil {
 			held = nil
 			break
 		}

@@ -3,7 +3,7 @@ module github.com/chanq/chanq/otelchanq
 go 1.25.0
 
 require (
-	github.com/chanq/chanq v0.0.0
+	github.com/chanq/chanq v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/metric v1.46.0
@@ -33,5 +33,3 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.59.0 // indirect
 )
-
-replace github.com/chanq/chanq => ../

@@ -1,5 +1,5 @@
 // Package otelchanq exports metrics and traces of chanq to OpenTelemetry. It is a separate module, so that chanq
-// does not depend on OpenTelemetry.
+// does not depend on OpenTelemetry: go get github.com/chanq/chanq/otelchanq@latest.
 //
 //	telemetry, err := otelchanq.New(otelchanq.Config{})
 //	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: telemetry.Hooks()})

@@ -1,5 +1,7 @@
 // Command chanq runs the queues of chanq from a shell: it creates and shows their tables, sends and
 // receives messages, and performs operator tasks. Its demo needs only Go: go run ./cmd/chanq demo.
+//
+// Install it: go install github.com/chanq/chanq/cmd/chanq@latest.
 package main
 
 import (

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // app is one run of the command: its streams and its global flags.
@@ -108,6 +111,7 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
   chanq stats --dsn 'postgres://user@host/shop'
   chanq stats --dsn @/run/secrets/shop-dsn
   CHANQ_DSN='sqlserver://user:password@host?database=shop' chanq stats`,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -118,6 +122,7 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("chanq {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%s: %w; %s --help lists the flags", path(cmd), err, cmd.CommandPath())
 	})
@@ -140,6 +145,16 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
 	}
 	a.completions(root)
 	return root
+}
+
+// version returns the version of the module that go install built, or (devel) for a build of a directory without version control,
+// and what else a report of a failure needs.
+func version() string {
+	module := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		module = info.Main.Version
+	}
+	return fmt.Sprintf("%s, schema %d, %s %s/%s", module, sqlbatch.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // clean returns the text of an error as one line of visible characters, without the prefixes of chanq's own errors and without

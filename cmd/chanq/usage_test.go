@@ -30,7 +30,7 @@ func TestInvalidFlagsAreReportedBeforeAnyWrite(t *testing.T) {
 		{[]string{"stats", "--dsn", "sqlserver://?password=" + password}, "--dsn cannot be read"},
 		{[]string{"stats", "--dsn", server + "&encrypt=" + password}, "check the port and parameters such as encrypt"},
 		{[]string{"stats", "--dsn", "postgres"}, "--dsn must be"},
-		{[]string{"stats", "--dsn", "hots=localhost password=" + password}, "or begin with server= or host="},
+		{[]string{"stats", "--dsn", "hots=localhost password=" + password}, "or start with server= or host="},
 		{[]string{"stats", "--dsn", "host=localhost password='" + password}, "--dsn cannot be read by PostgreSQL's driver, pgx: must be host=name"},
 		{[]string{"stats", "--dsn", "host=localhost port=" + password}, "--dsn cannot be read by PostgreSQL's driver"},
 		{[]string{"stats", "--dsn", "server=localhost,x;password=" + password}, "--dsn cannot be read by SQL Server's driver, go-mssqldb: must be server=host,port"},
@@ -184,4 +184,8 @@ func TestHelpHasExamples(t *testing.T) {
 		}
 	}
 	require.Contains(t, succeed(t, "").out, "chanq demo")
+}
+
+func TestTheVersionSaysWhatAReportNeeds(t *testing.T) {
+	require.Regexp(t, `^chanq (\(devel\)|v\S+), schema \d+, go\S+ \w+/\w+\n$`, succeed(t, "", "--version").out)
 }

@@ -27,8 +27,8 @@ type AvailabilityChange struct {
 	Down  time.Duration // the length of the outage, when Up
 }
 
-// Failed notes a failure of an operation. It is ignored if the operation began before the latest success: the connection
-// broke in an outage that has ended.
+// Failed notes a failure of an operation. It is ignored if the operation began before the latest success: the
+// connection broke in an outage that has ended.
 func (a *Availability) Failed(began time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,7 +49,8 @@ func (a *Availability) Away() bool {
 	return !a.since.IsZero()
 }
 
-// Worked notes the success of an operation. It is ignored if the operation began before the latest failure: the outage might go on.
+// Worked notes the success of an operation. It is ignored if the operation began before the latest failure: the outage
+// might go on.
 func (a *Availability) Worked(began time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -61,7 +62,8 @@ func (a *Availability) Worked(began time.Time) {
 }
 
 // End is called when the producer or consumer has ended. It ends an outage: otherwise a metric that counts the
-// producers and consumers in an outage would count this one permanently. It returns after Changed was called for all changes.
+// producers and consumers in an outage would count this one permanently. It returns after Changed was called for all
+// changes.
 func (a *Availability) End() {
 	a.mu.Lock()
 	a.over(true)
@@ -80,7 +82,8 @@ func (a *Availability) over(ended bool) {
 	a.report(AvailabilityChange{Up: true, Ended: ended, Down: down})
 }
 
-// report queues a call of Changed. The caller must not wait for it, because it might be the goroutine that extends leases. mu is held.
+// report queues a call of Changed. The caller must not wait for it, because it might be the goroutine that extends
+// leases. mu is held.
 func (a *Availability) report(c AvailabilityChange) {
 	if a.Changed != nil {
 		a.changes.Enqueue(func() { a.Changed(c) })

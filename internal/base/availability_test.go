@@ -41,7 +41,8 @@ func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 	h.Worked(begin())
 	require.Equal(t, "down up", changed())
 	h.Failed(alsoOld, away)
-	require.Equal(t, "down up", changed(), "an operation that began before the success failed in an outage that has ended")
+	require.Equal(t, "down up", changed(), "an operation that began before the success failed in an outage that has "+
+		"ended")
 	h.Worked(begin())
 	h.Failed(begin(), away)
 	require.Equal(t, "down up down", changed())

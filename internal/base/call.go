@@ -8,8 +8,8 @@ import (
 )
 
 // Call calls a function of the user on its own goroutine, and waits for it: neither a panic nor runtime.Goexit, which
-// t.FailNow calls, ends the caller. It takes a microsecond. Hooks, Backoff and methods of errors are called in this way,
-// after a statement or a failure.
+// t.FailNow calls, ends the caller. It takes a microsecond. Hooks, Backoff and methods of errors are called in this
+// way, after a statement or a failure.
 func Call(f func()) {
 	var g conc.WaitGroup
 	g.Go(f)

@@ -31,7 +31,8 @@ func TestEventsKeepTheirOrderAndAreBounded(t *testing.T) {
 
 func TestCallReturnsHoweverAFunctionEnds(t *testing.T) {
 	called := 0
-	for _, end := range []func(){func() {}, func() { panic("aargh") }, runtime.Goexit, func() { panic(unspeakable{}) }} {
+	for _, end := range []func(){func() {}, func() { panic("aargh") }, runtime.Goexit,
+		func() { panic(unspeakable{}) }} {
 		Call(func() { called++; end() })
 	}
 	require.Equal(t, 4, called)

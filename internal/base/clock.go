@@ -22,8 +22,8 @@ func Now() time.Duration {
 // WallTime returns the time of day of a local time, by the current clocks.
 func WallTime(at time.Duration) time.Time { return time.Now().Add(at - Now()) }
 
-// clock adds each forward jump of the wall clock to a monotonic clock. Backward jumps, made when the wall clock is set, are
-// not subtracted: a lease that ended does not begin again.
+// clock adds each forward jump of the wall clock to a monotonic clock. Backward jumps, made when the wall clock is set,
+// are not subtracted: a lease that ended does not begin again.
 type clock struct {
 	offset atomic.Int64 // wall time minus monotonic time, when it last changed
 	jumped atomic.Int64 // sum of the jumps forward
@@ -32,8 +32,8 @@ type clock struct {
 	noted time.Duration // monotonic time of the last change
 }
 
-// Tolerance is how far the wall clock and the monotonic clock may differ before the difference counts as a jump: the two are
-// not read at the same moment, and these differences must not add up.
+// Tolerance is how far the wall clock and the monotonic clock may differ before the difference counts as a jump: the
+// two are not read at the same moment, and these differences must not add up.
 const Tolerance = time.Millisecond
 
 func (c *clock) read(wall, mono time.Duration) time.Duration {

@@ -5,8 +5,8 @@ import "strings"
 // ReasonExpired is the last error of a message whose TTL has ended.
 const ReasonExpired = "expired"
 
-// The beginnings of last errors of chanq that continue with the text of a codec or a driver. Such a text quotes what could not be
-// read, and might have pieces of a body or of headers.
+// The beginnings of last errors of chanq that continue with the text of a codec or a driver. Such a text quotes what
+// could not be read, and might have pieces of a body or of headers.
 const (
 	ReasonHeaders = "chanq: cannot decode: headers: "
 	ReasonDecode  = "chanq: cannot decode: "

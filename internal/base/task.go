@@ -23,11 +23,14 @@ func (i *Isolated) Set(items int, err error) {
 // Close returns when Changed has been called for all changes.
 func (i *Isolated) Close() { i.events.Close() }
 
-// Task reports whether the database refuses a task that no delivery waits for. One goroutine calls Report; another may call End.
+// Task reports whether the database refuses a task that no delivery waits for. One goroutine calls Report; another may
+// call End.
 type Task struct {
-	// Away reports whether the cause of an error is not the task but an outage of the database, which is reported elsewhere.
+	// Away reports whether the cause of an error is not the task but an outage of the database, which is reported
+	// elsewhere.
 	Away func(error) bool
-	// Changed is called once for each change: with the error of a refusal, or with nil when the task succeeds again or has ended.
+	// Changed is called once for each change: with the error of a refusal, or with nil when the task succeeds again or
+	// has ended.
 	Changed func(err error, ended bool)
 
 	mu             sync.Mutex // guards the fields below; held during Changed, to report changes in order

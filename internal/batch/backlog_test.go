@@ -134,7 +134,8 @@ func TestKindsShareABatchAndNoStatement(t *testing.T) {
 		}
 		w.addAll(batch.Now, items...)
 		require.Equal(t, [][]int{{1, 3, 5, 7, 9}, {2, 4}, {6, 8}}, w.ran())
-		require.Equal(t, [][]int{{1, 3, 5, 7, 9}, {2, 4, 6, 8}}, w.groups, "an item does not wait for the statements of another kind")
+		require.Equal(t, [][]int{{1, 3, 5, 7, 9}, {2, 4, 6, 8}}, w.groups,
+			"an item does not wait for the statements of another kind")
 		w.close()
 	})
 }

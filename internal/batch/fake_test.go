@@ -73,14 +73,17 @@ const timeout = 30 * time.Second
 
 // settings are the settings of the tests: 100 items are a batch, which lingers for a second.
 func settings() batch.Config[*item] {
-	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1, Loop: batch.Loop{Timeout: timeout}}
+	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1,
+		Loop: batch.Loop{Timeout: timeout}}
 }
 
 const linger = 5 * time.Millisecond
 
 // newWorld starts a Writer, which is given up at the end of the test.
 func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
-	w := &world{t: t, began: time.Now(), ended: make(chan struct{}), turns: map[uint64]chan bool{}, lock: map[int]bool{}, hide: map[int]bool{}, stored: map[int]int{}, unknown: map[int]bool{}, told: map[int][]batch.Outcome[*item]{}}
+	w := &world{t: t, began: time.Now(), ended: make(chan struct{}), turns: map[uint64]chan bool{},
+		lock: map[int]bool{}, hide: map[int]bool{}, stored: map[int]int{}, unknown: map[int]bool{},
+		told: map[int][]batch.Outcome[*item]{}}
 	cfg.Loop.Health, cfg.Loop.Classify = w, classify
 	cfg.Done = w.done
 	if cfg.Write == nil {

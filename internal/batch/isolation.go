@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// mostIsolated and mostBehind are the maximum numbers of isolated items, and of items that wait behind them because of their keys.
-	// Further items get an error as their outcome.
+	// mostIsolated and mostBehind are the maximum numbers of isolated items, and of items that wait behind them because
+	// of their keys. Further items get an error as their outcome.
 	mostIsolated = 100
 	mostBehind   = 1000
 	// longestTimeout is the default of Config.Longest.
@@ -107,8 +107,8 @@ func (w *worker[I]) runIsolated() {
 	}
 }
 
-// nextIsolated returns the isolated item with the earliest time, or the time until one is due. It releases items whose callers have given
-// up. mu is held.
+// nextIsolated returns the isolated item with the earliest time, or the time until one is due. It releases items whose
+// callers have given up. mu is held.
 func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.Duration) {
 	for _, in := range slices.Clone(w.writer.isolated) {
 		if in.timeout > w.writer.cfg.Loop.Timeout && in.at.Before(w.rests) {

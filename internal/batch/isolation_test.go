@@ -23,7 +23,8 @@ func inTurn() batch.Config[*item] {
 func TestSeveralBadItemsAreIsolatedAndTheOthersWritten(t *testing.T) {
 	for name, bad := range map[string][]int{
 		"neighbours": {41, 42}, "first two": {1, 2}, "last two": {99, 100}, "all over": {1, 20, 40, 60, 80, 100},
-		"a third": {3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45, 48, 51, 54, 57, 60, 63, 66, 69, 72, 75, 78, 81, 84, 87, 90, 93, 96, 99},
+		"a third": {3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45, 48, 51, 54, 57, 60, 63, 66, 69, 72, 75, 78,
+			81, 84, 87, 90, 93, 96, 99},
 	} {
 		for _, cfg := range []batch.Config[*item]{settings(), inTurn()} {
 			t.Run(name, func(t *testing.T) {
@@ -290,7 +291,8 @@ func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) 
 			}
 			w.wait(time.Second)
 		}
-		require.Equal(t, []time.Duration{30 * time.Second, timeout / 8, 30 * time.Second, time.Minute, 2 * time.Minute, 2 * time.Minute}, took[:6])
+		require.Equal(t, []time.Duration{30 * time.Second, timeout / 8, 30 * time.Second, time.Minute, 2 * time.Minute,
+			2 * time.Minute}, took[:6])
 		require.NoError(t, w.outcome(2).Err)
 	})
 }
@@ -621,7 +623,8 @@ func TestIsolatedReportsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
 		w.set(func(_ context.Context, items []*item) error {
-			if time.Since(w.began) < time.Second && slices.ContainsFunc(items, func(it *item) bool { return it.n == 1 }) {
+			if time.Since(w.began) < time.Second &&
+				slices.ContainsFunc(items, func(it *item) bool { return it.n == 1 }) {
 				return classed(sqlbatch.Refused)
 			}
 			return nil

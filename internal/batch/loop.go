@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Backoff is the pause before a repetition. It doubles from Low to High and is jittered, so that processes that failed together do not
-// retry together. It is used by one goroutine at a time.
+// Backoff is the pause before a repetition. It doubles from Low to High and is jittered, so that processes that failed
+// together do not retry together. It is used by one goroutine at a time.
 type Backoff struct {
 	Low, High time.Duration
 	next      time.Duration
@@ -25,8 +25,8 @@ func (b *Backoff) Pause() time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Poll returns a pause between polls of an idle queue. It is jittered until it reaches High, which spreads the pollers, and then is High
-// itself, because each poll costs the database something.
+// Poll returns a pause between polls of an idle queue. It is jittered until it reaches High, which spreads the pollers,
+// and then is High itself, because each poll costs the database something.
 func (b *Backoff) Poll() time.Duration {
 	if b.next >= b.High {
 		return b.High
@@ -53,8 +53,8 @@ const (
 	HighPause = 5 * time.Second
 	// ShortPause is the minimum pause after a refusal or a broken connection, and before a smaller statement.
 	ShortPause = 100 * time.Millisecond
-	// stuckFor is how long the database may repeatedly undo a statement before that counts as an outage: a lock that its holder never
-	// releases looks like a temporary one.
+	// stuckFor is how long the database may repeatedly undo a statement before that counts as an outage: a lock that
+	// its holder never releases looks like a temporary one.
 	stuckFor = 5 * time.Second
 )
 
@@ -72,8 +72,8 @@ type Health interface {
 	Failed(began time.Time, err error)
 }
 
-// Loop has the pauses between the tries of one statement or transaction, and reports to Health. It is used by one goroutine
-// at a time.
+// Loop has the pauses between the tries of one statement or transaction, and reports to Health. It is used by one
+// goroutine at a time.
 type Loop struct {
 	Health   Health
 	Classify func(error) sqlbatch.Class
@@ -85,8 +85,8 @@ type Loop struct {
 	since time.Time     // when the first of the failures in a row began; zero: no failure
 }
 
-// ErrNotAsked is returned by the function of a try that needed no statement. The try has succeeded, but does not show whether the database
-// answers.
+// ErrNotAsked is returned by the function of a try that needed no statement. The try has succeeded, but does not show
+// whether the database answers.
 var ErrNotAsked = errors.New("chanq: nothing to ask the database")
 
 // Try runs do once. It returns nil and reports to Health if that succeeded.
@@ -109,9 +109,9 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 	return &Failure{Err: err, Class: l.Classify(err), Waited: l.Waited != nil && l.Waited(err), Began: began}
 }
 
-// Failed records a failure that is to be repeated, and returns the pause before. It reports to Health if the database is down and ctx has
-// not ended. Most failures count as down immediately. If the database answers that it has undone the statement, it counts as down only
-// after it has done so for some time. A bad row never counts.
+// Failed records a failure that is to be repeated, and returns the pause before. It reports to Health if the database
+// is down and ctx has not ended. Most failures count as down immediately. If the database answers that it has undone
+// the statement, it counts as down only after it has done so for some time. A bad row never counts.
 func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 	if l.since.IsZero() {
 		l.since = f.Began

@@ -41,7 +41,8 @@ func TestWhatIsAnOutage(t *testing.T) {
 		for _, c := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown, sqlbatch.Permanent} {
 			var health reports
 			loop := batch.Loop{Health: &health}
-			require.GreaterOrEqual(t, loop.Failed(t.Context(), failure(c)), 50*time.Millisecond, "it is not retried in a tight loop")
+			require.GreaterOrEqual(t, loop.Failed(t.Context(), failure(c)), 50*time.Millisecond,
+				"it is not retried in a tight loop")
 			require.Equal(t, reports{"down"}, health)
 		}
 		for _, c := range []sqlbatch.Class{sqlbatch.RolledBack, sqlbatch.Duplicate} {

@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// These are not classes: the statement of the item times out, or it succeeds and leaves the item out, whose row is locked or cannot be seen
-// by a look-up.
+// These are not classes: the statement of the item times out, or it succeeds and leaves the item out, whose row is
+// locked or cannot be seen by a look-up.
 const (
 	slow   = sqlbatch.Class(100)
 	locked = sqlbatch.Class(101)
@@ -31,7 +31,8 @@ type cell struct {
 	inTurn bool
 	two    bool   // there are two workers, each of which leaves new items to the other one for a moment
 	outage string // when the database is down: "", "first", or "between" the isolation of the bad item and its recovery
-	quits  string // which callers give up: "", "bad", "healthy", "all", or "later", which is the bad one's after its isolation
+	// Which callers give up: "", "bad", "healthy", "all", or "later", which is the bad one's after its isolation
+	quits string
 }
 
 func (c cell) String() string {
@@ -39,12 +40,14 @@ func (c cell) String() string {
 	if name == "" {
 		name = c.class.String()
 	}
-	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/two=%t/outage=%s/quits=%s", name, c.size, c.place, c.inTurn, c.two, c.outage, c.quits)
+	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/two=%t/outage=%s/quits=%s", name, c.size, c.place, c.inTurn,
+		c.two, c.outage, c.quits)
 }
 
 // rejected reports that the database rejects the item because of its contents.
 func (c cell) rejected() bool {
-	return slices.Contains([]sqlbatch.Class{sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent}, c.class)
+	return slices.Contains([]sqlbatch.Class{sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent},
+		c.class)
 }
 
 // fail simulates a statement with the bad item.
@@ -71,7 +74,8 @@ func (c cell) away(context.Context, []*item) error {
 func (c cell) healthyWithin() time.Duration {
 	within := 3 * time.Second
 	if c.class == slow {
-		// The first statement, those of lateParts parts of the batch, with an eighth of the time, and one that finds the suspect.
+		// The first statement, those of lateParts parts of the batch, with an eighth of the time, and one that finds
+		// the suspect.
 		within += timeout + 8*timeout/8
 	}
 	if c.outage == "first" {
@@ -80,8 +84,8 @@ func (c cell) healthyWithin() time.Duration {
 	return within
 }
 
-// firstWithin is the maximum time that a new item waits while the bad one is alone in its batch, so that there is nothing to compare it
-// with.
+// firstWithin is the maximum time that a new item waits while the bad one is alone in its batch, so that there is
+// nothing to compare it with.
 func (c cell) firstWithin() time.Duration {
 	switch {
 	case c.class == slow:
@@ -101,7 +105,8 @@ func TestOneBadItem(t *testing.T) {
 	if testing.Short() {
 		sizes[3] = 20
 	}
-	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent, slow, locked, unseen} {
+	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Duplicate,
+		sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent, slow, locked, unseen} {
 		for _, size := range sizes {
 			for _, place := range slices.Compact([]int{0, size / 2, size - 1}) {
 				for _, inTurn := range []bool{false, true} {
@@ -192,7 +197,10 @@ func (c cell) run(t *testing.T) {
 	}
 	began := time.Now()
 	healthy := func() bool {
-		return !slices.ContainsFunc(items, func(it *item) bool { return it.n != bad && !gone[it.n] && !w.hasOutcome(it.n) })
+		return !slices.ContainsFunc(items, func(it *item) bool {
+			return it.n != bad && !gone[it.n] &&
+				!w.hasOutcome(it.n)
+		})
 	}
 	for !healthy() && time.Since(began) < 2*c.healthyWithin() {
 		w.wait(10 * time.Millisecond)
@@ -201,7 +209,8 @@ func (c cell) run(t *testing.T) {
 	require.LessOrEqual(t, time.Since(began), c.healthyWithin())
 	require.LessOrEqual(t, len(w.together(bad)), c.statementsWithin())
 
-	// A new item is written immediately, whatever the outcome of the bad one, and the batch has its full size again after a few.
+	// A new item is written immediately, whatever the outcome of the bad one, and the batch has its full size again
+	// after a few.
 	next := c.size
 	fresh := func(n int) {
 		before := len(w.together(bad))

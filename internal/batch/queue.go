@@ -57,7 +57,8 @@ func (q *queue[I]) putBack(items []I) {
 			q.entries[q.head] = item
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(q.entries[q.head:], p.seq, func(o I, seq uint64) int { return cmp.Compare(o.place().seq, seq) })
+		at, _ := slices.BinarySearchFunc(q.entries[q.head:], p.seq,
+			func(o I, seq uint64) int { return cmp.Compare(o.place().seq, seq) })
 		q.entries = slices.Insert(q.entries, q.head+at, item)
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// lateParts is the number of parts into which a statement is cut after a timeout. It is large because each further cut costs another
-	// statement that might time out.
+	// lateParts is the number of parts into which a statement is cut after a timeout. It is large because each further
+	// cut costs another statement that might time out.
 	lateParts = 8
 	// lonePause is the maximum pause before the only item of a batch is tried again, because later items wait for it.
 	lonePause = time.Second
@@ -17,8 +17,8 @@ const (
 	minTimeout = 250 * time.Millisecond
 )
 
-// round writes one batch: it runs statements of the first items without an outcome, until all have one. Apart from kinds the order is kept,
-// so the size of the statements alone finds the items that fail:
+// round writes one batch: it runs statements of the first items without an outcome, until all have one. Apart from
+// kinds the order is kept, so the size of the statements alone finds the items that fail:
 //
 //	a success               doubles the size
 //	a failure               is repeated once, before the first search
@@ -93,7 +93,8 @@ func (r *round[I]) count() int {
 	return n
 }
 
-// next returns the items of the next statement, or none at the end. Known outcomes are reported before a statement that might take long.
+// next returns the items of the next statement, or none at the end. Known outcomes are reported before a statement that
+// might take long.
 func (r *round[I]) next() []I {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
@@ -128,7 +129,8 @@ func (r *round[I]) choose() []I {
 	return r.rest[:r.count()]
 }
 
-// gone reports that an item is not to be written any more: it has its outcome, or its caller has withdrawn it. mu is held.
+// gone reports that an item is not to be written any more: it has its outcome, or its caller has withdrawn it. mu is
+// held.
 func (w *worker[I]) gone(item I) bool {
 	p := item.place()
 	if p.withdrawn && p.state != writing {
@@ -312,13 +314,14 @@ func (r *round[I]) probeFailed(f *Failure) {
 	r.pause(f, forever)
 }
 
-// answered reports that the database rejects the statement because of its contents: repeating it, for one item, cannot help.
+// answered reports that the database rejects the statement because of its contents: repeating it, for one item, cannot
+// help.
 func answered(c sqlbatch.Class) bool {
 	return c == sqlbatch.BadRow || c == sqlbatch.Duplicate || c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
 
-// others returns the indices of the items to try in place of the first one, in order. An item must not be written before an earlier one of
-// its key.
+// others returns the indices of the items to try in place of the first one, in order. An item must not be written
+// before an earlier one of its key.
 func (r *round[I]) others() (indices []int) {
 	keys := map[string]bool{}
 	for i, item := range r.rest {
@@ -344,13 +347,15 @@ func (r *round[I]) drawMore() {
 	r.rest = append(r.rest, r.worker.group[old:]...)
 }
 
-// mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the Writer work, or order
-// does not matter and nothing else is isolated.
+// mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the
+// Writer work, or order does not matter and nothing else is isolated.
 func (r *round[I]) mayIsolate(p *Place) bool {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	answered := slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered }) // and waits for this batch
-	return answered || r.writer.successes != r.before || (!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
+	// And waits for this batch
+	answered := slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered })
+	return answered || r.writer.successes != r.before || (!r.writer.cfg.InTurn || p.Key != "") &&
+		len(r.writer.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.

@@ -181,8 +181,8 @@ func (w *worker[I]) take(now time.Time) {
 	}
 }
 
-// draw appends up to n waiting items to the batch, except items that are withdrawn, or have to wait behind an isolated one.
-// mu is held.
+// draw appends up to n waiting items to the batch, except items that are withdrawn, or have to wait behind an isolated
+// one. mu is held.
 func (w *worker[I]) draw(n int) {
 	old := len(w.group)
 	w.group = w.writer.waiting.pop(w.group, n)
@@ -194,10 +194,14 @@ func (w *worker[I]) draw(n int) {
 	w.writer.room.Broadcast()
 }
 
-// takeDeferred makes a batch of deferred items that are due, by one worker at a time, or returns the time until one is due. mu is held.
+// takeDeferred makes a batch of deferred items that are due, by one worker at a time, or returns the time until one is
+// due. mu is held.
 func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 	wait = forever
-	if len(w.writer.deferred) == 0 || slices.ContainsFunc(w.writer.workers, func(o *worker[I]) bool { return o.busy && o.late }) {
+	if len(w.writer.deferred) == 0 || slices.ContainsFunc(w.writer.workers, func(o *worker[I]) bool {
+		return o.busy &&
+			o.late
+	}) {
 		return wait
 	}
 	w.writer.deferred = slices.DeleteFunc(w.writer.deferred, func(d deferral[I]) bool {
@@ -280,8 +284,9 @@ func (w *worker[I]) know(o Outcome[I]) {
 	}
 }
 
-// try runs one statement of items of one kind, and looks up the items that it neither returned nor failed for. It records the outcomes that
-// it gets. left are the items without one: after a failure they are to be tried again, otherwise they are locked.
+// try runs one statement of items of one kind, and looks up the items that it neither returned nor failed for. It
+// records the outcomes that it gets. left are the items without one: after a failure they are to be tried again,
+// otherwise they are locked.
 func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left []I, f *Failure) {
 	w.loop.Timeout = timeout
 	began := time.Now()

@@ -24,41 +24,44 @@ type Config[I Item] struct {
 	Full []int
 	// Bytes is the sum of Place.Size that makes a batch due. 0: none does.
 	Bytes int
-	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock held. nil: all items
-	// of one kind may.
+	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock
+	// held. nil: all items of one kind may.
 	Cut func([]I) int
-	// Linger is the maximum time that an item waits for others to share its batch, and AwaitedLinger the maximum while a caller waits for
-	// it.
+	// Linger is the maximum time that an item waits for others to share its batch, and AwaitedLinger the maximum while
+	// a caller waits for it.
 	Linger, AwaitedLinger time.Duration
 	// Capacity is how many items may wait before Add blocks. 0: no bound.
 	Capacity int
-	// Moment is how long a batch that is being written keeps the other workers from the next one. Batches then grow with the time that a
-	// statement takes, and a hanging one does not block later items. 0: the others continue immediately.
+	// Moment is how long a batch that is being written keeps the other workers from the next one. Batches then grow
+	// with the time that a statement takes, and a hanging one does not block later items. 0: the others continue
+	// immediately.
 	Moment time.Duration
-	// InTurn keeps batches and outcomes in the order of Add, apart from isolated items. While a batch is being written, the other workers
-	// only take full batches, and Write is called for them with Place.Ahead set. If one of them fails, its items are written again when the
-	// earlier batches have their outcomes. There must be one kind, Absent must be nil, and Moment 0.
+	// InTurn keeps batches and outcomes in the order of Add, apart from isolated items. While a batch is being written,
+	// the other workers only take full batches, and Write is called for them with Place.Ahead set. If one of them
+	// fails, its items are written again when the earlier batches have their outcomes. There must be one kind, Absent
+	// must be nil, and Moment 0.
 	InTurn bool
-	// Longest is the maximum timeout of a statement of an isolated item, which doubles each time that it is exceeded. 0: 2 minutes.
+	// Longest is the maximum timeout of a statement of an isolated item, which doubles each time that it is exceeded.
+	// 0: 2 minutes.
 	Longest time.Duration
 	// Workers is how many batches may be written at the same time.
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is the timeout of one statement.
 	Loop Loop
-	// Isolated is called when the number of isolated items has changed, with the Writer's lock held: it must not wait. After an increase
-	// err is the error of the last one, otherwise nil. nil: it is not called.
+	// Isolated is called when the number of isolated items has changed, with the Writer's lock held: it must not wait.
+	// After an increase err is the error of the last one, otherwise nil. nil: it is not called.
 	Isolated func(items int, err error)
 
-	// Write writes items of one kind, in one statement or transaction, and returns the items that are certainly written, even with an
-	// error. The error ErrNotAsked means that no statement was needed. With skipLocked it leaves out items whose rows are locked. It may
-	// reorder the slice unless InTurn is set, and must not keep it.
+	// Write writes items of one kind, in one statement or transaction, and returns the items that are certainly
+	// written, even with an error. The error ErrNotAsked means that no statement was needed. With skipLocked it leaves
+	// out items whose rows are locked. It may reorder the slice unless InTurn is set, and must not keep it.
 	Write func(ctx context.Context, items []I, skipLocked bool) (written []I, err error)
-	// Absent determines the outcomes of items that Write neither returned nor failed for. Items without an outcome are locked, and written
-	// later. nil: Write without an error has written all.
+	// Absent determines the outcomes of items that Write neither returned nor failed for. Items without an outcome are
+	// locked, and written later. nil: Write without an error has written all.
 	Absent func(ctx context.Context, items []I) ([]Outcome[I], error)
-	// Done gets the outcomes: once for each kind of a batch, unless a statement fails, and each item's exactly once. It is called without a
-	// lock, by several goroutines concurrently. It may call AddAll, and must neither wait nor keep the slice. began is when the batch left
-	// the backlog.
+	// Done gets the outcomes: once for each kind of a batch, unless a statement fails, and each item's exactly once. It
+	// is called without a lock, by several goroutines concurrently. It may call AddAll, and must neither wait nor keep
+	// the slice. began is when the batch left the backlog.
 	Done func(began time.Time, outcomes []Outcome[I])
 }
 
@@ -71,8 +74,9 @@ type Writer[I Item] struct {
 	wake   chan struct{} // for one worker: a batch might be due
 	beck   chan struct{} // for the goroutine of isolated items
 
-	// mu guards the fields below, the state of all Places, and the fields of workers whose comments name it. Nothing waits while mu is
-	// held, except for the conditions below. Of the caller's functions only Cut, Isolated, and those given to AddAll are called.
+	// mu guards the fields below, the state of all Places, and the fields of workers whose comments name it. Nothing
+	// waits while mu is held, except for the conditions below. Of the caller's functions only Cut, Isolated, and those
+	// given to AddAll are called.
 	mu        sync.Mutex
 	room      sync.Cond // Add may continue
 	turned    sync.Cond // a batch is finished, or all is given up
@@ -120,7 +124,8 @@ func New[I Item](cfg Config[I]) *Writer[I] {
 	if cfg.Longest == 0 {
 		cfg.Longest = longestTimeout
 	}
-	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1), keys: map[string]*isolation[I]{}}
+	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1),
+		keys: map[string]*isolation[I]{}}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.room.L, w.turned.L, w.doneOver.L = &w.mu, &w.mu, &w.mu
 	for range cfg.Workers {
@@ -134,8 +139,8 @@ func newWorker[I Item](w *Writer[I]) *worker[I] {
 	return &worker[I]{writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
 }
 
-// Run writes until the Writer is closed and every item has its outcome, or calls GiveUp when abandoned ends. It is to be
-// called once.
+// Run writes until the Writer is closed and every item has its outcome, or calls GiveUp when abandoned ends. It is to
+// be called once.
 func (w *Writer[I]) Run(abandoned context.Context) {
 	var all base.Group
 	gaveUp := make(chan struct{})
@@ -184,9 +189,10 @@ func (w *Writer[I]) close() {
 	w.notifyAll()
 }
 
-// GiveUp closes the Writer, cancels the running statements, and returns when every item has its outcome. If an outcome is not known yet,
-// Err is cause, joined with the last error of an isolated item. Items in a statement are Unknown. Done gets these outcomes in the order of
-// Add. Run might last longer, until a driver returns. GiveUp must not be called by Done.
+// GiveUp closes the Writer, cancels the running statements, and returns when every item has its outcome. If an outcome
+// is not known yet, Err is cause, joined with the last error of an isolated item. Items in a statement are Unknown.
+// Done gets these outcomes in the order of Add. Run might last longer, until a driver returns. GiveUp must not be
+// called by Done.
 func (w *Writer[I]) GiveUp(cause error) {
 	w.mu.Lock()
 	w.close()
@@ -281,8 +287,8 @@ func (w *Writer[I]) ended(seq uint64) {
 // over reports that Run may return. mu is held.
 func (w *Writer[I]) over() bool { return w.closed && w.open == 0 }
 
-// Flush waits until all items that were added before have their outcomes, including isolated ones, or until ctx ends, and then returns its
-// cause. The items do not linger.
+// Flush waits until all items that were added before have their outcomes, including isolated ones, or until ctx ends,
+// and then returns its cause. The items do not linger.
 func (w *Writer[I]) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	if w.open == 0 {

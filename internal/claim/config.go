@@ -49,8 +49,8 @@ func (c *Config) holds() bool {
 // patience limits the time of a claim: an answer after its leases have expired is useless.
 func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.LeaseFor) }
 
-// claimTime is the timeout of a claim. In a database with one writer a claim blocks extensions, so it has the limit of all statements
-// there, unless leases are so short that a healthy database might need most of their time.
+// claimTime is the timeout of a claim. In a database with one writer a claim blocks extensions, so it has the limit of
+// all statements there, unless leases are so short that a healthy database might need most of their time.
 func (c *Config) claimTime() time.Duration {
 	return min(c.patience(), max(c.SpareTime, time.Second))
 }
@@ -63,7 +63,8 @@ func (c *Config) readTime(size int) time.Duration {
 // lookTimeout is the timeout of a query for the row of a lease.
 func (c *Config) lookTimeout() time.Duration { return min(c.SpareTime, c.LeaseFor) }
 
-// keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is Policy.MaxKeys.
+// keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is
+// Policy.MaxKeys.
 func (c *Config) keys(slot int) int {
 	most := c.Policy().MaxKeys
 	n := most / c.Slots

@@ -62,7 +62,8 @@ func TestAClaimThatHangsKeepsOthersWaitingForAMoment(t *testing.T) {
 		hung, err := gate.enter(t.Context(), 1000)
 		require.NoError(t, err)
 		begun := claimsOf(t, gate, time.Millisecond, 1000, 1000)
-		require.Equal(t, []time.Duration{gateMoment, gateMoment + time.Millisecond}, begun(), "it does not delay later claims")
+		require.Equal(t, []time.Duration{gateMoment, gateMoment + time.Millisecond}, begun(),
+			"it does not delay later claims")
 		hung()
 		require.True(t, gate.rows.TryAcquire(sideBySide), "its late release adds nothing")
 		require.False(t, gate.rows.TryAcquire(1))

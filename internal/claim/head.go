@@ -11,16 +11,19 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that were claimed before
-// (see sqlbatch.Heads).
+// The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that
+// were claimed before (see sqlbatch.Heads).
 //
-// A claim moves the head to the last position that it has taken. A message might appear before the head later, because its transaction took
-// long to commit, another process released it, or its lease expired. Claims do not see it, but a rescan does: a statement that reads from
-// the beginning once a second, without a lock (rescan.go). What it finds moves the head back. Releases of this process move the head back
-// immediately.
+// On SQL Server claims of different consumers also share a head, in a table (see shared).
 //
-// If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare that all consumers of
-// the queue together spend 5 % of the time on them. A single slow rescan does not count: see cost.
+// A claim moves the head behind the last position that it has taken. A message might appear before the head later,
+// because its transaction took long to commit, another process released it, or its lease expired. Claims do not see it,
+// but a rescan does: a statement that reads from the beginning once a second, without a lock (rescan.go). What it finds
+// moves the head back. Releases of this process move the head back immediately.
+//
+// If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare
+// that all consumers of the queue together spend 5 % of the time on them. A single slow rescan does not count: see
+// cost.
 
 const (
 	// rescanEvery is the minimum time between two rescans.
@@ -31,8 +34,8 @@ const (
 	rescanSlow = 50 * time.Millisecond
 )
 
-// PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none. Nacked messages are due
-// later, at another position.
+// PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none.
+// Nacked messages are due later, at another position.
 func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	low := notify.NoPlace
 	for _, l := range leases {
@@ -46,8 +49,8 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// cost is the time that a rescan takes: the lesser of the last two. One of the two might have waited for a lock, or for a stopped database
-// or process; the following pause would then be minutes or hours.
+// cost is the time that a rescan takes: the lesser of the last two. One of the two might have waited for a lock, or for
+// a stopped database or process; the following pause would then be minutes or hours.
 type cost struct{ last time.Duration }
 
 // of records a time, and returns the cost.
@@ -61,8 +64,10 @@ func (c *cost) of(took time.Duration) time.Duration {
 type head struct {
 	every time.Duration // minimum time between rescans
 
-	now  sqlbatch.Heads                     // where claims begin
-	seen [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
+	now     sqlbatch.Heads                     // where claims begin
+	top     sqlbatch.Heads                     // the highest that it has been
+	seen    [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
+	brought bool                               // the last claim returned messages
 
 	// Fields of rescans.
 	underWay  bool
@@ -75,8 +80,8 @@ type head struct {
 	hurried   bool          // the next rescan begins as soon as rest allows
 	due       time.Duration // of the next message that the last rescan found; 0: it found none
 
-	// The first claim after a rescan that moved the head back walks over the rows in between. If that takes long, it is part of the price
-	// of the rescan.
+	// The first claim after a rescan that moved the head back walks over the rows in between. If that takes long, it is
+	// part of the price of the rescan.
 	lowered bool
 	walk    cost
 	usual   time.Duration // what a claim takes otherwise
@@ -89,8 +94,8 @@ func newHead(pollMax time.Duration) head {
 
 // ask returns where a claim begins.
 //
-// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim itself reaches back that far, but
-// from its own time: a later claim has to begin there.
+// A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim itself reaches
+// back that far, but from its own time: a later claim has to begin there.
 func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	from := h.now
 	for p := range from {
@@ -101,12 +106,33 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	return from
 }
 
+// shared reports that the next claim may begin behind what other consumers have claimed. After an empty claim it may
+// not: a message might be between the two. Nor while the head is lower than it was: what is left there is before the
+// others' claims.
+func (h *head) shared() bool {
+	for p := range h.now {
+		if h.now[p].Compare(h.top[p]) < 0 {
+			return false
+		}
+	}
+	return h.brought && h.consumers > 1
+}
+
+// move sets the head of a priority, which a claim or a rescan that began at that time has found.
+func (h *head) move(p int, to sqlbatch.Head, began time.Duration) {
+	h.now[p], h.seen[p] = to, began
+	if to.Compare(h.top[p]) > 0 {
+		h.top[p] = to
+	}
+}
+
 // claimed records the rows of a claim, how long it took, and when it ended.
 func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
+	h.brought = len(rows) > 0
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
-		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
-			h.now[p], h.seen[p] = at, now-took
+		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}).Next(); at.Compare(h.now[p]) > 0 {
+			h.move(p, at, now-took)
 		}
 	}
 	switch {
@@ -151,8 +177,8 @@ func (h *head) begin(now time.Duration) {
 
 // end applies the result of a rescan. It reports that a message is ready before the head.
 //
-// A rescan sees the messages that existed when it began. Claims find the messages at or behind the head of that time themselves. If the
-// database's clock was set back, the head follows.
+// A rescan sees the messages that existed when it began. Claims find the messages at or behind the head of that time
+// themselves. If the database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
 	if s.Known {
@@ -176,15 +202,15 @@ func (h *head) end(s rescan) (below bool) {
 		} else if found.Compare(h.now[p]) < 0 {
 			continue
 		}
-		h.now[p], h.seen[p] = found, s.began
+		h.move(p, found, s.began)
 	}
 	h.lowered = h.lowered || below
 	h.now = notify.Lowest(h.now, h.given)
 	return below
 }
 
-// wait returns the maximum time to wait for a useful rescan: one that is hurried, or that finds a message whose due time the last one has
-// seen.
+// wait returns the maximum time to wait for a useful rescan: one that is hurried, or that finds a message whose due
+// time the last one has seen.
 func (h *head) wait(now time.Duration) time.Duration {
 	switch {
 	case h.underWay, h.due == 0 && !h.hurried:

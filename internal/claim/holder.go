@@ -19,7 +19,8 @@ type Holder struct {
 	Backlogged func() bool
 	// Held returns how many leases have not ended, and how many handlers have not returned.
 	Held func() (leases, handlers int)
-	// Delay returns the delay until a message that could not be read, because of err, is due again. Its row has no contents.
+	// Delay returns the delay until a message that could not be read, because of err, is due again. Its row has no
+	// contents.
 	Delay func(l *lease.Lease, row *table.Claimed, err error) time.Duration
 	// Doomed is called before a message is dead-lettered without a delivery.
 	Doomed func(l *lease.Lease, row *table.Claimed)

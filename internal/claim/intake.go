@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// intake processes the rows of claims of a Plain: it makes leases, reads contents that were left out, and puts the leases into
-// the buffer for the feed. The goroutine of Run uses it.
+// intake processes the rows of claims of a Plain: it makes leases, reads contents that were left out, and puts the
+// leases into the buffer for the feed. The goroutine of Run uses it.
 type intake struct {
 	cfg      *Config
 	pace     *Pace
@@ -39,19 +39,21 @@ type claimed struct {
 
 // leased makes leases of rows. They begin at the start of the statement.
 func (k *intake) leased(rows *table.ClaimedRows, start, took time.Duration) claimed {
-	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, k.cfg.LeaseFor), start+k.cfg.MaxExtend), rows.Rows}, rows.Bytes, took}
+	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, k.cfg.LeaseFor), start+k.cfg.MaxExtend), rows.Rows},
+		rows.Bytes, took}
 }
 
 // compareRows compares rows by order of delivery.
 func compareRows(a, b table.Claimed) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Due, b.Due), bytes.Compare(a.Item.ID[:], b.Item.ID[:]))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Due, b.Due),
+		bytes.Compare(a.Item.ID[:], b.Item.ID[:]))
 }
 
-// deliver registers the leases of a claim for extension, reads the contents that the claim left out, and passes the leases to the feed. It
-// returns how many are not released. Leases that no reader may get are settled.
+// deliver registers the leases of a claim for extension, reads the contents that the claim left out, and passes the
+// leases to the feed. It returns how many are not released. Leases that no reader may get are settled.
 //
-// At most PrefetchBytes of contents that were left out are in memory, or one message. The rest of the claim is released. After a failed
-// read, leases that need no read are passed on first.
+// At most PrefetchBytes of contents that were left out are in memory, or one message. The rest of the claim is
+// released. After a failed read, leases that need no read are passed on first.
 func (k *intake) deliver(c claimed) (kept int) {
 	leases, rows := c.Leases, c.Rows
 	k.pace.claims.Add(1)
@@ -111,7 +113,8 @@ func (k *intake) deliver(c claimed) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
-	k.pace.lapsed = slices.ContainsFunc(c.Leases, func(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held })
+	k.pace.lapsed = slices.ContainsFunc(c.Leases,
+		func(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held })
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.Settle(settling...)
@@ -120,8 +123,8 @@ func (k *intake) deliver(c claimed) (kept int) {
 	return len(c.Leases) - back
 }
 
-// read tries to read the contents of a leased message into its row. If it is not found and there is no failure, the message is lost or
-// locked.
+// read tries to read the contents of a leased message into its row. If it is not found and there is no failure, the
+// message is lost or locked.
 func (k *intake) read(row *table.Claimed) (found bool, failure *batch.Failure) {
 	failure = k.run(func() (err error) {
 		found, err = k.table.Contents(k.cfg.readTime(row.Size), row)
@@ -130,8 +133,8 @@ func (k *intake) read(row *table.Claimed) (found bool, failure *batch.Failure) {
 	return found && failure == nil, failure
 }
 
-// readAgain reads the contents of a leased message into its row after a failed first read. If it fails again, the lease is lost or in state
-// Settling, to be released or settled as a failed attempt.
+// readAgain reads the contents of a leased message into its row after a failed first read. If it fails again, the lease
+// is lost or in state Settling, to be released or settled as a failed attempt.
 func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Failure) {
 	failed, locked := 0, false
 	for found := false; !found; found, failure = k.read(row) {

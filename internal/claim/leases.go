@@ -29,7 +29,8 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 		}
 		row, l := &rows[i], &slab[0]
 		leases[i], slab = l, slab[1:]
-		l.Home, l.Item, l.Due, l.Priority, l.Attempt, l.Lapses = c.Home, row.Item, row.Due, row.Priority, row.Attempts, row.Lapses
+		l.Home, l.Item, l.Due, l.Priority, l.Attempt, l.Lapses = c.Home, row.Item, row.Due, row.Priority, row.Attempts,
+			row.Lapses
 		if size := max(row.Size, len(row.Body)); size >= lease.HeavyBody {
 			l.Heavy = size
 		}
@@ -38,7 +39,8 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 	return leases
 }
 
-// split keeps the leases that readers may get, with their rows, in b, and returns the leases to settle. The rest is lost.
+// split keeps the leases that readers may get, with their rows, in b, and returns the leases to settle. The rest is
+// lost.
 func split(b Batch) (ready Batch, settling []*lease.Lease) {
 	n := 0
 	for i, l := range b.Leases {
@@ -72,6 +74,7 @@ func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
 
 // killed returns the reason of a message that is dead after crashes.
 func killed(row *table.Claimed) string {
-	return fmt.Sprintf("chanq: %d attempts; the last %d leases expired without a settle. Handlers of this message end their process, hang, or "+
+	return fmt.Sprintf("chanq: %d attempts; the last %d leases expired without a settle. Handlers of this message "+
+		"end their process, hang, or "+
 		"lose their leases", row.Attempts-1, row.Lapses)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Membership is the time for which a consumer counts as one of its queue, by the local clock. It is measured from before each heartbeat was
-// sent, so it is never longer than in the database. On a plain queue nothing depends on it, and it does not end. It is safe for concurrent
-// use; one goroutine sends heartbeats.
+// Membership is the time for which a consumer counts as one of its queue, by the local clock. It is measured from
+// before each heartbeat was sent, so it is never longer than in the database. On a plain queue nothing depends on it,
+// and it does not end. It is safe for concurrent use; one goroutine sends heartbeats.
 type Membership struct {
 	now func() time.Duration
 
@@ -47,9 +47,9 @@ func (m *Membership) Next(newID func() [16]byte) [16]byte {
 	return m.term.ID
 }
 
-// Joined records a heartbeat with the ID of Next that lasts until ends. It reports whether the membership begins with it. A membership that
-// has ended does not last longer, because its slots and leases are lost: after such an answer, and after one that is itself too late, lasts
-// is false, and the consumer should join again at once.
+// Joined records a heartbeat with the ID of Next that lasts until ends. It reports whether the membership begins with
+// it. A membership that has ended does not last longer, because its slots and leases are lost: after such an answer,
+// and after one that is itself too late, lasts is false, and the consumer should join again at once.
 func (m *Membership) Joined(ends time.Duration) (begins, lasts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +68,8 @@ func (m *Membership) Until() (id [16]byte, ends time.Duration) {
 	return t.ID, ends
 }
 
-// Current returns the term, when it ends without another heartbeat, and whether it has not ended. Call it before a statement is sent.
+// Current returns the term, when it ends without another heartbeat, and whether it has not ended. Call it before a
+// statement is sent.
 func (m *Membership) Current() (t Term, ends time.Duration, lasts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

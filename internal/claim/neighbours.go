@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Neighbour registers a consumer in its process. The consumers of one queue share the gate of their claims, and know which messages their
-// handlers have. It is safe for concurrent use.
+// Neighbour registers a consumer in its process. The consumers of one queue share the gate of their claims, and know
+// which messages their handlers have. It is safe for concurrent use.
 type Neighbour struct {
 	key notify.Key
 	of  *shared
@@ -45,9 +45,9 @@ func Join(key notify.Key) *Neighbour {
 	return &Neighbour{key, s}
 }
 
-// Handle records that a handler gets a lease. If another handler of the process still has the message, by a lease that has ended in the
-// database unnoticed, the context of that handler ends, and Handle waits until it has returned, or l has ended. It waits only for grace for
-// a handler whose lease was known to have expired before, because it might hang.
+// Handle records that a handler gets a lease. If another handler of the process still has the message, by a lease that
+// has ended in the database unnoticed, the context of that handler ends, and Handle waits until it has returned, or l
+// has ended. It waits only for grace for a handler whose lease was known to have expired before, because it might hang.
 func (n *Neighbour) Handle(l *lease.Lease, grace time.Duration) {
 	s, end := n.of, time.Duration(math.MaxInt64)
 	for first := true; ; first = false {
@@ -56,7 +56,8 @@ func (n *Neighbour) Handle(l *lease.Lease, grace time.Duration) {
 		if first && former != nil && former.State() == lease.Expired {
 			end = base.Now() + grace
 		}
-		if former == nil || former == l || former.State().NotHeld() == lease.ErrSettled || l.Gone() || base.Now() >= end {
+		if former == nil || former == l || former.State().NotHeld() == lease.ErrSettled || l.Gone() ||
+			base.Now() >= end {
 			s.handled[l.Item.ID] = l
 			s.mu.Unlock()
 			return

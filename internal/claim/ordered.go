@@ -10,11 +10,11 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Ordered reads the messages of an ordered queue. Package order decides which statement is next, the Reader runs it, and the Slots keep the
-// result. This file has the pauses.
+// Ordered reads the messages of an ordered queue. Package order decides which statement is next, the Reader runs it,
+// and the Slots keep the result. This file has the pauses.
 //
-// Run runs statements one after another, in its own goroutine, until the consumer stops. The feed calls the Slots in another goroutine. At
-// the end Finish runs the remaining statements until the slots are returned.
+// Run runs statements one after another, in its own goroutine, until the consumer stops. The feed calls the Slots in
+// another goroutine. At the end Finish runs the remaining statements until the slots are returned.
 type Ordered struct {
 	cfg    *Config
 	pace   *Pace
@@ -32,7 +32,8 @@ type Ordered struct {
 // NewOrdered returns the Ordered of a consumer. paused queries the database whether the queue is paused.
 func NewOrdered(s *Slots, t OrderedTable, paused func() bool) *Ordered {
 	return &Ordered{
-		cfg: s.cfg, pace: s.pace, slots: s, reader: NewReader(s, t), paused: paused, loop: s.cfg.loop(), idle: s.cfg.idle(),
+		cfg: s.cfg, pace: s.pace, slots: s, reader: NewReader(s, t), paused: paused, loop: s.cfg.loop(),
+		idle: s.cfg.idle(),
 	}
 }
 
@@ -165,7 +166,8 @@ func (r *Ordered) pause(b order.Budget) {
 	}
 }
 
-// stopIdle stops the consumer if StopWhenIdle is set and a read, or a check of the slots, has found that nothing is due.
+// stopIdle stops the consumer if StopWhenIdle is set and a read, or a check of the slots, has found that nothing is
+// due.
 func (r *Ordered) stopIdle(did Did) (stopped bool) {
 	if r.cfg.Halt == nil || !r.quiet {
 		return false

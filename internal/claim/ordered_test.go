@@ -41,7 +41,8 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	})
 }
 
-// TestSlotsOfAFormerMembershipAreNoReasonToStop: the consumer takes them when the database counts that membership as ended.
+// TestSlotsOfAFormerMembershipAreNoReasonToStop: the consumer takes them when the database counts that membership as
+// ended.
 func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var halted atomic.Bool

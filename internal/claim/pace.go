@@ -9,17 +9,19 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Pace decides when a consumer claims messages, and how many. One goroutine uses it, except for the methods that may be called at any time.
+// Pace decides when a consumer claims messages, and how many. One goroutine uses it, except for the methods that may be
+// called at any time.
 //
-// A claim asks for the free room of the buffer when at least half of its capacity is free. It never asks for more than readers took in the
-// last second, or 16, so that a slow process does not keep messages from others. After a full batch more messages might be there, so the
-// next claim follows immediately. A short batch does not prove that the queue is empty, because rows locked by others are skipped. It is
-// followed by a pause of firstPause, or a quarter of it if the claim was worth its statement.
+// A claim asks for the free room of the buffer when at least half of its capacity is free. It never asks for more than
+// readers took in the last second, or 16, so that a slow process does not keep messages from others. After a full batch
+// more messages might be there, so the next claim follows immediately. A short batch does not prove that the queue is
+// empty, because rows locked by others are skipped. It is followed by a pause of firstPause, or a quarter of it if the
+// claim was worth its statement.
 //
-// A claim that begins with a message which has lost a lease asks for as many messages as the consumer has settled or holds, as far as the last
-// rescan knows: for one at first. After a claim that brought such a message, no claim follows before a lease has ended, or before the readers
-// have waited for a while. Otherwise a program that dies by itself some seconds after each start would hold the same messages each time, and
-// they would be dead-lettered: see prove/scatter.
+// A claim that begins with a message which has lost a lease asks for as many messages as the consumer has settled or
+// holds, as far as the last rescan knows: for one at first. After a claim that brought such a message, no claim follows
+// before a lease has ended, or before the readers have waited for a while. Otherwise a program that dies by itself some
+// seconds after each start would hold the same messages each time, and they would be dead-lettered: see prove/scatter.
 type Pace struct {
 	cfg  Config
 	feed Feed
@@ -54,8 +56,8 @@ const sampleEvery = time.Second / 64
 // minClaim is the minimum size of a claim if there is room, however slow the readers were.
 const minClaim = 16
 
-// worthwhile is the number of messages that makes a short claim worth its statement: from this size on the rows cost more than the round
-// trip.
+// worthwhile is the number of messages that makes a short claim worth its statement: from this size on the rows cost
+// more than the round trip.
 const worthwhile = 64
 
 // lapsedWait is how long readers wait at most for the end of a message that has lost a lease. LeaseFor may be hours.
@@ -67,7 +69,8 @@ func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan stru
 // Serve sets the feed that readers are served from. It is called before the first claim.
 func (p *Pace) Serve(f Feed) { p.feed = f }
 
-// Taken returns about how many leases were settled or ended, that is, were taken by readers. It may be called at any time.
+// Taken returns about how many leases were settled or ended, that is, were taken by readers. It may be called at any
+// time.
 func (p *Pace) Taken() int64 { return p.taken.Load() }
 
 // Take records that a lease was settled or has ended. It may be called at any time.
@@ -81,8 +84,8 @@ func (p *Pace) Take() {
 // Skip records that a reader dropped a lease that had ended. It may be called at any time.
 func (p *Pace) Skip() { p.dropped.Add(-1) }
 
-// Rest suspends claims for d because the readers take nothing, so that other consumers can claim the messages that this one releases. It
-// may be called at any time.
+// Rest suspends claims for d because the readers take nothing, so that other consumers can claim the messages that this
+// one releases. It may be called at any time.
 func (p *Pace) Rest(d time.Duration) { p.rested.Store(int64(base.Now() + d)) }
 
 // Progress triggers another check of the room. It may be called at any time.
@@ -96,7 +99,8 @@ func (p *Pace) Counts() Counts {
 	return Counts{Claims: p.claims.Load(), Claimed: p.claimed.Load(), Empty: p.empty.Load(), Looks: p.looks.Load()}
 }
 
-// drop records leases that no reader gets. They count as taken: otherwise claims would become small when many messages have expired.
+// drop records leases that no reader gets. They count as taken: otherwise claims would become small when many messages
+// have expired.
 func (p *Pace) drop(n int) { p.dropped.Add(int64(n)) }
 
 // takenLately returns how many leases readers took in about the last second.
@@ -111,8 +115,9 @@ func (p *Pace) takenLately(now time.Duration) int {
 	return int(taken - p.samples[0].taken)
 }
 
-// room returns the number of messages to claim, with waiting messages about to go to the feed; 0 for none. In that case progress gets a
-// value when enough leases have ended. Leases that readers take without settling them are noticed by the timer.
+// room returns the number of messages to claim, with waiting messages about to go to the feed; 0 for none. In that case
+// progress gets a value when enough leases have ended. Leases that readers take without settling them are noticed by
+// the timer.
 func (p *Pace) room(waiting int) int {
 	if int64(base.Now()) < p.rested.Load() {
 		return 0
@@ -183,7 +188,8 @@ func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 	return pause
 }
 
-// subscribe subscribes the consumer to the Notifier before a pause that is long enough. It reports whether the subscription is new.
+// subscribe subscribes the consumer to the Notifier before a pause that is long enough. It reports whether the
+// subscription is new.
 func (p *Pace) subscribe(pause time.Duration) bool {
 	s := p.cfg.Subscription
 	if s.Heard() == nil && (pause > notify.ShortPause || pause >= p.cfg.PollEvery) {

@@ -23,10 +23,11 @@ type PlainTable interface {
 
 // Plain claims the messages of a plain queue. Run keeps the buffer of a consumer filled, in its own goroutine.
 //
-// A claim begins where the last one ended, not at the beginning, where the rows claimed before are (head.go). Once a second, if that is
-// cheap, a rescan reads from the beginning (rescan.go). After an empty claim there are doubling pauses up to PollEvery; between them the
-// due time of the next message is read (no lock, no write) instead of claiming (wait.go). pace.go decides how many messages a claim asks
-// for. Large claims of one process run one after another (gate.go).
+// A claim begins where the last one ended, not at the beginning, where the rows claimed before are (head.go). Once a
+// second, if that is cheap, a rescan reads from the beginning (rescan.go). After an empty claim there are doubling
+// pauses up to PollEvery; between them the due time of the next message is read (no lock, no write) instead of claiming
+// (wait.go). pace.go decides how many messages a claim asks for. Large claims of one process run one after another
+// (gate.go).
 //
 // # Failures
 //
@@ -67,7 +68,8 @@ func (p *Plain) Run() {
 	p.pace.unsubscribe()
 }
 
-// next makes the next claim, for up to n messages, after the statements that are due before it. It reports that the consumer has stopped.
+// next makes the next claim, for up to n messages, after the statements that are due before it. It reports that the
+// consumer has stopped.
 func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	asked, got := 0, 0
 	failure := p.rescans.makeDue()
@@ -121,8 +123,8 @@ func (p *Plain) within() time.Duration {
 	return p.cfg.claimTime()
 }
 
-// claim leases up to n messages, and delivers them. It returns how many it asked for and how many it got, without those that it had to
-// release. Stop does not cancel it, because the consumer would not know which messages it has leased.
+// claim leases up to n messages, and delivers them. It returns how many it asked for and how many it got, without those
+// that it had to release. Stop does not cancel it, because the consumer would not know which messages it has leased.
 func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	done, err := p.gate.enter(p.cfg.Stop, n)
 	if err != nil { // Stop
@@ -158,7 +160,8 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
 		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
-		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
+		Heads: p.rescans.head.ask(base.Now()), Shared: p.rescans.head.shared(), Inline: p.cfg.inline(n),
+		PastReaders: p.rescans.failed,
 	}
 	switch {
 	case p.unread:

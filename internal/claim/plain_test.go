@@ -90,7 +90,9 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	t.Cleanup(n.Leave)
 	cfg := claim.Config{
 		Limits: claim.Limits{
-			Prefetch: 100, PrefetchBytes: 1 << 20, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} }, MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
+			Prefetch: 100, PrefetchBytes: 1 << 20,
+			Policy:     func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} },
+			MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
 			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
@@ -103,13 +105,19 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			}
 			return sqlbatch.Unknown
 		},
-		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()}, Neighbour: n, SpareTime: 10 * time.Second,
+		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()},
+		Neighbour: n, SpareTime: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: claim.Holder{
-			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle, Backlogged: func() bool { return false },
-			Held:  func() (leases, handlers int) { return 1 + int(q.others.Load()), 0 },
-			Delay: func(*lease.Lease, *table.Claimed, error) time.Duration { return time.Minute }, Doomed: func(*lease.Lease, *table.Claimed) {},
-			Claimed: func([]table.Claimed) {}, Delivered: func(n, _ int, _ time.Duration) { q.note(fmt.Sprint("delivered ", n)) },
+			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle,
+			Backlogged: func() bool { return false },
+			Held:       func() (leases, handlers int) { return 1 + int(q.others.Load()), 0 },
+			Delay:      func(*lease.Lease, *table.Claimed, error) time.Duration { return time.Minute },
+			Doomed:     func(*lease.Lease, *table.Claimed) {},
+			Claimed:    func([]table.Claimed) {}, Delivered: func(n, _ int,
+				_ time.Duration) {
+				q.note(fmt.Sprint("delivered ", n))
+			},
 			Broken: func(err error) { q.broken = err; q.stop() }, PassOn: func() {}, Freed: func() { q.freed++ },
 		},
 	}
@@ -198,7 +206,8 @@ func (q *queue) first(n int) string { return strings.Join(q.calls[:min(n, len(q.
 func (q *queue) claimed(r *row, into *table.ClaimedRows, bare bool) {
 	r.leased = true
 	r.fence += 10
-	c := table.Claimed{Item: sqlbatch.Item{ID: [16]byte{r.id}, Fence: r.fence}, Expired: r.expired, Size: r.size, LeftOut: bare || r.size > into.Inline}
+	c := table.Claimed{Item: sqlbatch.Item{ID: [16]byte{r.id}, Fence: r.fence}, Expired: r.expired, Size: r.size,
+		LeftOut: bare || r.size > into.Inline}
 	c.Priority, c.Due, c.Attempts, c.Lapses = r.priority, r.due.Milliseconds(), 1+r.lapses, r.lapses
 	into.Rows = append(into.Rows, c)
 	into.Bytes += r.size
@@ -236,7 +245,8 @@ func (q *queue) Rescue(_ time.Duration, p sqlbatch.RescueParams) (places []table
 			if r.lapses++; r.lapses > 1 && r.lapses < p.MaxCrashes {
 				r.due += time.Minute
 			}
-			places = append(places, table.Lost{Priority: r.priority, From: sqlbatch.Head{Due: r.due.Milliseconds(), ID: [16]byte{r.id}}})
+			places = append(places, table.Lost{Priority: r.priority,
+				From: sqlbatch.Head{Due: r.due.Milliseconds(), ID: [16]byte{r.id}}})
 		}
 	}
 	return places, nil
@@ -277,7 +287,8 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(_ context.Context, _ sqlbatch.Heads, concurrently bool) (r table.Rescan, took time.Duration, err error) {
+func (q *queue) Rescan(_ context.Context, _ sqlbatch.Heads, concurrently bool) (r table.Rescan, took time.Duration,
+	err error) {
 	began, op := time.Now(), "rescan"
 	if concurrently {
 		op = "concurrent"
@@ -357,7 +368,9 @@ func TestWhatHasExpiredIsDeadLetteredAndNotDelivered(t *testing.T) {
 
 func TestLargeBodiesAreReadOneByOneUpToPrefetchBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, func(c *claim.Config) { c.Policy = func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1} } })
+		q := newQueue(t, func(c *claim.Config) {
+			c.Policy = func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1} }
+		})
 		q.send(400<<10, 1, 2, 3, 4)
 		q.run(10 * time.Millisecond)
 		require.Equal(t, []string{"contents 1", "contents 2"}, q.made("contents"))
@@ -386,7 +399,8 @@ func TestOnlyTheMessageThatCannotBeReadFailsAnAttempt(t *testing.T) {
 		require.Equal(t, []string{"1 nack"}, q.outcome())
 		require.Equal(t, time.Minute, q.settled[0].delay)
 		require.True(t, q.settled[0].quiet, "the driver's error might quote the unreadable value")
-		require.Equal(t, []string{"claim 16", "claim 8", "claim 4", "claim 2", "claim 1", "claim 1"}, q.made("claim")[:6])
+		require.Equal(t, []string{"claim 16", "claim 8", "claim 4", "claim 2", "claim 1", "claim 1"},
+			q.made("claim")[:6])
 		require.Len(t, q.made("contents"), 2)
 		slices.Sort(q.given)
 		require.Equal(t, []byte{2, 3}, q.given)
@@ -409,7 +423,8 @@ func TestExpiredLeasesAreRescuedBeforeTheNextClaim(t *testing.T) {
 			q.rows[0].lost, q.rows[1].lost = true, true
 		})
 		q.run(10 * time.Second)
-		require.Equal(t, "rescan, rescue 1, claim 1, track 1, 0 wait, delivered 1", q.first(5), "and the claim is for one message")
+		require.Equal(t, "rescan, rescue 1, claim 1, track 1, 0 wait, delivered 1", q.first(5),
+			"and the claim is for one message")
 		q.read()
 		require.Equal(t, []byte{1, 2, 2}, q.given, "1 is due later, after its second expired lease")
 		require.Len(t, q.made("rescue"), 2)

@@ -17,8 +17,8 @@ type OrderedTable interface {
 	Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error
 }
 
-// Reader runs the statements of the consumer of an ordered queue, one after another. They take and return slots, and read their messages.
-// One goroutine uses it.
+// Reader runs the statements of the consumer of an ordered queue, one after another. They take and return slots, and
+// read their messages. One goroutine uses it.
 type Reader struct {
 	slots *Slots
 	cfg   *Config
@@ -125,9 +125,10 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	return did, err
 }
 
-// unreadable detects a message that cannot be read. After a failed read or refill of one message, reads and refills leave out contents, so
-// that the message is known by its ID. If its contents cannot be fetched twice in a row, although its row can be read each time, the
-// message is the cause. The function returns what is known of the message without its contents, or nil.
+// unreadable detects a message that cannot be read. After a failed read or refill of one message, reads and refills
+// leave out contents, so that the message is known by its ID. If its contents cannot be fetched twice in a row,
+// although its row can be read each time, the message is the cause. The function returns what is known of the message
+// without its contents, or nil.
 func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
 	switch {
 	case (t.Kind == order.Read || t.Kind == order.Refill) && t.Rows > 0 && err != nil:

@@ -118,7 +118,8 @@ func (f *fake) count(op string) (n int) {
 // add adds a row to an answer.
 func (f *fake) add(m message, contents bool, a *table.Answer) {
 	term, _, _ := f.here.Current()
-	r := order.Row{ID: [16]byte{m.id}, Seq: m.seq, Slot: m.slot, Key: m.key, Keyed: true, Fence: m.fence, Lapses: int(m.lapses)}
+	r := order.Row{ID: [16]byte{m.id}, Seq: m.seq, Slot: m.slot, Key: m.key, Keyed: true, Fence: m.fence,
+		Lapses: int(m.lapses)}
 	switch m.holder {
 	case [16]byte{}:
 	case term.ID:
@@ -174,7 +175,8 @@ func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.An
 
 func (f *fake) Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer) error {
 	p := sqlbatch.ReadParams{
-		Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
+		Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys,
+		Inline: inline,
 	}
 	switch t.Kind {
 	case order.Read:
@@ -218,7 +220,8 @@ func (f *fake) byID(op string, messages []*order.Message, a *table.Answer, conte
 	return nil
 }
 
-func (f *fake) mark(consumer [16]byte, messages []*order.Message, a *table.Answer) (missing []*order.Message, err error) {
+func (f *fake) mark(consumer [16]byte, messages []*order.Message, a *table.Answer) (missing []*order.Message,
+	err error) {
 	if err := f.call("mark"); err != nil {
 		return nil, err
 	}
@@ -372,8 +375,9 @@ func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		until(func() bool { return did.Looked && time.Since(began) > 10*time.Second }) // the next regular check is in a second
-		f.owners['a'%slots] = 99                                                       // another consumer's
+		// The next regular check is in a second
+		until(func() bool { return did.Looked && time.Since(began) > 10*time.Second })
+		f.owners['a'%slots] = 99 // another consumer's
 		f.send("a")
 		began = time.Now()
 		until(func() bool { return did.Read && !did.Walked })
@@ -384,7 +388,8 @@ func TestAReadOfALostSlotLeadsToALook(t *testing.T) {
 	})
 }
 
-// TestAfterAFailureMessagesAreReadAgain: the session might be lost, and its position with it. A statement that was undone is repeated.
+// TestAfterAFailureMessagesAreReadAgain: the session might be lost, and its position with it. A statement that was
+// undone is repeated.
 func TestAfterAFailureMessagesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failure := range []error{errAway, errRolledBack} {
@@ -427,7 +432,8 @@ func TestAReadThatDidNotRunCausesNoCatchUp(t *testing.T) {
 			f.run(3)
 			f.fail, f.from = nil, nil
 			require.Empty(t, f.run(20))
-			require.Equal(t, failure == errAway, slices.Contains(f.from, 0), "whether a read starts at the beginning, after: %v", failure)
+			require.Equal(t, failure == errAway, slices.Contains(f.from, 0),
+				"whether a read starts at the beginning, after: %v", failure)
 		}
 	})
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The rescans of a consumer: see head.go. Rescans are made while there is room for messages. The first one precedes the first claim, which
-// would otherwise walk over the same rows with its leases running. An idle consumer makes a rescan in place of its poll.
+// The rescans of a consumer: see head.go. Rescans are made while there is room for messages. The first one precedes the
+// first claim, which would otherwise walk over the same rows with its leases running. An idle consumer makes a rescan
+// in place of its poll.
 //
-// Claims wait for a rescan, on their own session, as long as rescans are fast. After a slow rescan the next one runs in its own goroutine
-// and on another session, while claims go on. It ends by itself or on Stop, and Finish joins it.
+// Claims wait for a rescan, on their own session, as long as rescans are fast. After a slow rescan the next one runs in
+// its own goroutine and on another session, while claims go on. It ends by itself or on Stop, and Finish joins it.
 //
-// A rescan also finds where expired leases begin. A rescue, which precedes the next claim, makes these messages ready. There is another
-// rescan after it, because a rescue is bounded.
+// A rescan also finds where expired leases begin. A rescue, which precedes the next claim, makes these messages ready.
+// There is another rescan after it, because a rescue is bounded.
 //
-// After a failure the next claim shows whether the database answers. When it does after an outage, a rescan is due immediately, because
-// leases have expired meanwhile.
+// After a failure the next claim shows whether the database answers. When it does after an outage, a rescan is due
+// immediately, because leases have expired meanwhile.
 
 // rescans makes the rescans of a consumer, and keeps their results.
 type rescans struct {
@@ -42,7 +43,8 @@ type rescans struct {
 }
 
 func newRescans(in *intake) *rescans {
-	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1), patience: in.cfg.SpareTime}
+	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1),
+		patience: in.cfg.SpareTime}
 }
 
 // rescan is the result of a rescan.
@@ -56,8 +58,8 @@ type rescan struct {
 // mostPatience is the maximum timeout of a rescan: each timeout doubles the time of the next one.
 const mostPatience = time.Hour
 
-// makeDue makes a rescan if one is due, processes the result of a finished one, and makes the rescue that follows. It returns the failure
-// of a statement that claims wait for.
+// makeDue makes a rescan if one is due, processes the result of a finished one, and makes the rescue that follows. It
+// returns the failure of a statement that claims wait for.
 func (v *rescans) makeDue() *batch.Failure {
 	select {
 	case r := <-v.found:
@@ -87,7 +89,8 @@ func (v *rescans) rescue() *batch.Failure {
 	for _, l := range lost {
 		var places []table.Lost
 		failure := v.run(func() (err error) {
-			places, err = v.table.Rescue(v.cfg.claimTime(), sqlbatch.RescueParams{Priority: l.Priority, From: l.From, MaxCrashes: v.cfg.MaxCrashes})
+			places, err = v.table.Rescue(v.cfg.claimTime(),
+				sqlbatch.RescueParams{Priority: l.Priority, From: l.From, MaxCrashes: v.cfg.MaxCrashes})
 			return err
 		})
 		if failure != nil {
@@ -106,7 +109,8 @@ func (v *rescans) rescue() *batch.Failure {
 	return nil
 }
 
-// isDue reports that a rescan is due. It records where this process has released messages, and whether messages might be anywhere.
+// isDue reports that a rescan is due. It records where this process has released messages, and whether messages might
+// be anywhere.
 func (v *rescans) isDue() bool {
 	low, hurried := v.cfg.Waiter.Heard()
 	v.head.lower(low)
@@ -163,8 +167,8 @@ func (v *rescans) end(r rescan) (below bool) {
 	return v.head.end(r)
 }
 
-// ended processes the result of a rescan that claims did not wait for. It reports that there is something to claim or to rescue, or that it
-// failed: a claim shows whether the database answers.
+// ended processes the result of a rescan that claims did not wait for. It reports that there is something to claim or
+// to rescue, or that it failed: a claim shows whether the database answers.
 func (v *rescans) ended(r rescan) bool { return v.end(r) || r.err != nil || len(v.lost) > 0 }
 
 // claimFailed records a failed claim, and how long it took.

@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Slots has the slots that the consumer of an ordered queue owns, with their messages in memory. It is the Source of leases of deliverable
-// messages. Its methods are safe for concurrent use, and run no statements: the Reader runs them.
+// Slots has the slots that the consumer of an ordered queue owns, with their messages in memory. It is the Source of
+// leases of deliverable messages. Its methods are safe for concurrent use, and run no statements: the Reader runs them.
 type Slots struct {
 	cfg        *Config
 	pace       *Pace
@@ -48,8 +48,9 @@ func NewSlots(pace *Pace, m *Membership) *Slots {
 	term, _, _ := m.Current()
 	seq := order.New(order.Config{
 		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
-		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter, SampleIsFirst: traits.WatermarkFirst,
-		Holds: cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
+		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter,
+		SampleIsFirst: traits.WatermarkFirst,
+		Holds:         cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
 	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,
@@ -137,12 +138,13 @@ func rowOf(d *order.Delivery) table.Claimed {
 	return row
 }
 
-// Deliver returns up to n deliverable messages, in order, and when their leases end. The caller must have Changed called when each lease
-// ends.
+// Deliver returns up to n deliverable messages, in order, and when their leases end. The caller must have Changed
+// called when each lease ends.
 func (s *Slots) Deliver(n int) (list []order.Delivery, ends time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	term, ends, lasts := s.membership.Current() // under the mutex: messages of another term follow only after the loss of the slots
+	// Under the mutex: messages of another term follow only after the loss of the slots
+	term, ends, lasts := s.membership.Current()
 	if !lasts || term != s.term {
 		return nil, 0
 	}
@@ -153,7 +155,8 @@ func (s *Slots) Waiting() int              { return s.Counts().Ready }
 func (s *Slots) Ready() <-chan struct{}    { return s.ready }
 func (s *Slots) Recalled() <-chan struct{} { return s.recalled }
 
-// Recall reports a lease of a slot that is being returned or is lost. A key has at most one lease, so the order is kept.
+// Recall reports a lease of a slot that is being returned or is lost. A key has at most one lease, so the order is
+// kept.
 func (s *Slots) Recall(l *lease.Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +214,8 @@ func (s *Slots) Awaited(l *lease.Lease) bool {
 	return l.Message != nil && s.seq.Awaited(l.Message)
 }
 
-// PolicyChanged applies the new policy of the queue: whether dead messages hold their keys, and how many keys of each slot may be active at
-// the same time.
+// PolicyChanged applies the new policy of the queue: whether dead messages hold their keys, and how many keys of each
+// slot may be active at the same time.
 func (s *Slots) PolicyChanged() {
 	holds := s.cfg.Policy().Holds
 	s.change(func(now time.Duration) { s.seq.SetPolicy(holds, s.cfg.keys, now) })
@@ -261,16 +264,16 @@ func (s *Slots) lasts() bool {
 	return lasts && term == s.term
 }
 
-// rests reports whether nothing is due in the owned slots: all of them were read, nothing is delivered, and all known messages wait for a
-// time, or are held by a dead message. Slots without an owner have to be taken first.
+// rests reports whether nothing is due in the owned slots: all of them were read, nothing is delivered, and all known
+// messages wait for a time, or are held by a dead message. Slots without an owner have to be taken first.
 func (s *Slots) rests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lasts() && s.reb.Settled() && s.seq.Rests(base.Now())
 }
 
-// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended. calm means that
-// Hurry is called when a consumer joins or returns slots.
+// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended.
+// calm means that Hurry is called when a consumer joins or returns slots.
 func (s *Slots) due(b order.Budget, calm bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,16 +14,18 @@ type Batch struct {
 	Rows   []table.Claimed
 }
 
-// Source supplies the leases for the channel of a consumer. Its methods are safe for concurrent use; one goroutine calls Next.
+// Source supplies the leases for the channel of a consumer. Its methods are safe for concurrent use; one goroutine
+// calls Next.
 type Source interface {
-	// Next returns up to n leases, which the caller delivers to readers, or none. The caller may use the rows until the next call. Some of
-	// the leases might have expired.
+	// Next returns up to n leases, which the caller delivers to readers, or none. The caller may use the rows until the
+	// next call. Some of the leases might have expired.
 	Next(n int) Batch
 	// Waiting returns how many leases Next would return.
 	Waiting() int
 	// Ready has a value after Next has something to return.
 	Ready() <-chan struct{}
-	// Recalled has a value after leases that no reader has taken were recalled. Recall reports whether a lease is one of them.
+	// Recalled has a value after leases that no reader has taken were recalled. Recall reports whether a lease is one
+	// of them.
 	Recalled() <-chan struct{}
 	Recall(*lease.Lease) bool
 	// Rest takes the waiting leases. The goroutine that calls Next calls it.

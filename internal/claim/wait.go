@@ -30,8 +30,8 @@ func (p *Plain) waitForRoom() int {
 	return 0
 }
 
-// pause waits for d, a signal of this process, a notification, the end of all leases, a rescan that found something, or Stop. It reports
-// that one of the middle four occurred.
+// pause waits for d, a signal of this process, a notification, the end of all leases, a rescan that found something, or
+// Stop. It reports that one of the middle four occurred.
 func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
@@ -61,12 +61,12 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 	}
 }
 
-// waitForMessage returns when a claim might find something, or after Stop. empty means that the last claim found nothing. A message that
-// the first poll finds due nevertheless is locked by another session. It is no reason to claim, unless it might have appeared in between,
-// or is before the position where the claim began.
+// waitForMessage returns when a claim might find something, or after Stop. empty means that the last claim found
+// nothing. A message that the first poll finds due nevertheless is locked by another session. It is no reason to claim,
+// unless it might have appeared in between, or is before the position where the claim began.
 //
-// The first poll precedes the first pause, because that might be long already: a notification about a scheduled message does not shorten
-// it. After a claim that returned messages the poll may be delayed if the Notifier is live.
+// The first poll precedes the first pause, because that might be long already: a notification about a scheduled message
+// does not shorten it. After a claim that returned messages the poll may be delayed if the Notifier is live.
 func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	s := p.cfg.Subscription
 	if spare := s.Spare(p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
@@ -125,8 +125,9 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 	return p.pace.subscribe(pause)
 }
 
-// look returns when there might be something to claim. It makes a rescan if one is due and claims may wait for it; otherwise it reads from
-// the head. below reports that a rescan found a message that no claim would have found, or expired leases.
+// look returns when there might be something to claim. It makes a rescan if one is due and claims may wait for it;
+// otherwise it reads from the head. below reports that a rescan found a message that no claim would have found, or
+// expired leases.
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 	if v := p.rescans; v.isDue() {
 		if !v.concurrent {

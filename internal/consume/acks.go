@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// openAcks has the leases of a plain queue that AckTx has acked. Their holders might settle them after a rollback, so the end of the
-// consumer waits for them. The commit shows only in the rows. An ordered queue looks at them itself.
+// openAcks has the leases of a plain queue that AckTx has acked. Their holders might settle them after a rollback, so
+// the end of the consumer waits for them. The commit shows only in the rows. An ordered queue looks at them itself.
 type openAcks struct {
 	*tasks
 	abandoned context.Context
@@ -23,8 +23,8 @@ type openAcks struct {
 	leases map[*lease.Lease]bool
 }
 
-// openAcksEvery is the pause before rows are looked up, so that leases whose transactions have ended do not stay in memory. Most have
-// ended by then.
+// openAcksEvery is the pause before rows are looked up, so that leases whose transactions have ended do not stay in
+// memory. Most have ended by then.
 const openAcksEvery = time.Second
 
 // add registers a lease that is in a transaction now.

@@ -10,12 +10,13 @@ type wear struct {
 	denied              string // why this consumer may not vacuum; "" if it may
 }
 
-// vacuumPace decides when to check and when to vacuum the live table, by the figures of the database, which are the same for all processes,
-// and by their change after the last vacuum. It runs no statement, and one goroutine uses it.
+// vacuumPace decides when to check and when to vacuum the live table, by the figures of the database, which are the
+// same for all processes, and by their change after the last vacuum. It runs no statement, and one goroutine uses it.
 //
-// In general the consumer that vacuumed last continues to do it, because the others see at each check that there was a vacuum. While a
-// snapshot of another session keeps dead rows from being removed, a vacuum reads the table without effect. The next one follows when the
-// number of dead rows has doubled, or after a pause that is long compared with the time of a vacuum.
+// In general the consumer that vacuumed last continues to do it, because the others see at each check that there was a
+// vacuum. While a snapshot of another session keeps dead rows from being removed, a vacuum reads the table without
+// effect. The next one follows when the number of dead rows has doubled, or after a pause that is long compared with
+// the time of a vacuum.
 type vacuumPace struct {
 	taken  int64         // messages that the consumer had taken at its last check
 	looked time.Duration // when that was, monotonic
@@ -32,13 +33,14 @@ const (
 	lookAfter   = 1000
 	lookAtLeast = time.Minute
 
-	// wornOut is the number of dead rows that is worth a vacuum, if there are also as many dead rows as live ones: a vacuum reads all
-	// indexes, which are filled by the live rows.
+	// wornOut is the number of dead rows that is worth a vacuum, if there are also as many dead rows as live ones: a
+	// vacuum reads all indexes, which are filled by the live rows.
 	wornOut = 20_000
 
-	// A vacuum with an effect takes at most half of the time. Rows that die during the pause make the next vacuum longer: with a pause of
-	// several times its length each vacuum would take longer than the last. A vacuum without effect is not repeated for two minutes, or
-	// longer if it takes more than 5 % of that, unless the number of dead rows doubles.
+	// A vacuum with an effect takes at most half of the time. Rows that die during the pause make the next vacuum
+	// longer: with a pause of several times its length each vacuum would take longer than the last. A vacuum without
+	// effect is not repeated for two minutes, or longer if it takes more than 5 % of that, unless the number of dead
+	// rows doubles.
 	restAfter     = 1
 	restAfterVain = 20
 	vainAtMost    = 2 * time.Minute

@@ -9,7 +9,8 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Package claim makes the claims of a consumer, and package consume delivers them to readers. This file connects the two.
+// Package claim makes the claims of a consumer, and package consume delivers them to readers. This file connects the
+// two.
 
 // newClaims makes the claims, on their own session.
 func (c *Consumer) newClaims() {
@@ -22,11 +23,14 @@ func (c *Consumer) newClaims() {
 	debouncer := &cfg.Signals.Debouncer
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
-		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter, Cleared: c.load.cleared,
+		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop,
+		Abandoned: e.abandoned,
+		Home:      &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
+		Cleared:   c.load.cleared,
 		SpareTime: cfg.spareTime(),
 		Holder: claim.Holder{
-			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged, Held: c.load.held,
+			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged,
+			Held:  c.load.held,
 			Delay: cfg.Delay, Doomed: cfg.Doomed, Claimed: cfg.Observer.Claimed, Delivered: cfg.Observer.Delivered,
 			Broken: func(err error) { c.Broken("claim", err) }, PassOn: o.passOn, Freed: cfg.Signals.Wake,
 		},
@@ -44,7 +48,8 @@ func (c *Consumer) newClaims() {
 	o.order = claim.NewSlots(o.pace, c.membership)
 	c.source = o.order
 	c.claims = claim.NewOrdered(o.order, &table.Ordered{
-		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor), LookWithin: min(cfg.spareTime(), cfg.LeaseFor),
+		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
+		LookWithin: min(cfg.spareTime(), cfg.LeaseFor),
 	}, func() bool {
 		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTime())
 		defer cancel()
@@ -54,7 +59,8 @@ func (c *Consumer) newClaims() {
 	})
 }
 
-// connect opens the connections before there are leases, if there are few. If it fails, the claim reports the same error.
+// connect opens the connections before there are leases, if there are few. If it fails, the claim reports the same
+// error.
 func (c *Consumer) connect() {
 	ctx, cancel := context.WithTimeout(c.load.stop, c.cfg.StatementTimeout)
 	defer cancel()

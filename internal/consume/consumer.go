@@ -17,7 +17,8 @@ import (
 // Consumer claims messages, and owns their leases.
 //
 // The supervisor starts and ends its goroutines, and End waits for all of them:
-//   - the goroutine of its claims (internal/claim), one for a slow rescan, and for an ordered queue one that returns the slots at the end;
+//   - the goroutine of its claims (internal/claim), one for a slow rescan, and for an ordered queue one that returns
+//     the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - the goroutines of the settler and the extender (internal/settle);
 //   - the heartbeat, the trimmer, the look-ups of acks in transactions, and on PostgreSQL the vacuumer;
@@ -69,12 +70,15 @@ type feed interface {
 // New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
-		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
-		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
+		session.Need{Kind: session.Claim, Sessions: claimSessions},
+		session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
+		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2},
+		session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]}, load: newLoad(cfg.StopWhenIdle)}
+	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]},
+		load: newLoad(cfg.StopWhenIdle)}
 	c.ending = newEnding(c.load)
 	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
 	if cfg.Table.Ordered {
@@ -87,7 +91,8 @@ func New(cfg Config) (*Consumer, error) {
 	o.acks = &openAcks{tasks: t, abandoned: c.ending.abandoned, leases: map[*lease.Lease]bool{}}
 	o.makeSettles(c)
 	c.newClaims()
-	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order, extender: o.extender}
+	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order,
+		extender: o.extender}
 	c.trimmer = trimmer{tasks: t}
 	c.vacuumer = vacuumer{tasks: t, taken: o.pace.Taken}
 	return c, nil
@@ -96,24 +101,25 @@ func New(cfg Config) (*Consumer, error) {
 // Source returns the source of leases for the feed.
 func (c *Consumer) Source() claim.Source { return c.source }
 
-// Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its other goroutines have
-// ended.
+// Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its
+// other goroutines have ended.
 func (c *Consumer) Start(f feed, stopped, ended func()) {
 	c.feed = f
 	c.owner.pace.Serve(f)
 	go c.supervise(stopped, ended)
 }
 
-// The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second session of settles and
-// extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones are for isolated settles and extensions.
+// The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second
+// session of settles and extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones
+// are for isolated settles and extensions.
 const (
 	claimSessions  = 1
 	extendSessions = 2
 	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a concurrent rescan
 )
 
-// supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the last lease has
-// ended, the settler and the rest.
+// supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the
+// last lease has ended, the settler and the rest.
 func (c *Consumer) supervise(stopped, ended func()) {
 	e, o := c.ending, c.owner
 	defer close(e.idle)
@@ -142,7 +148,8 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	stopped()
 	o.settler.Drain()
 	e.drain()
-	finishing.Wait() // before the heartbeat ends: a slot that a consumer leaves without returning it counts as a slot of a dead owner
+	// Before the heartbeat ends: a slot that a consumer leaves without returning it counts as a slot of a dead owner
+	finishing.Wait()
 	o.settler.Close()
 	o.extender.End()
 	leave()
@@ -191,7 +198,8 @@ type Stats struct {
 func (c *Consumer) Stats() Stats {
 	o := c.owner
 	s := Stats{Tally: o.tally(), Counts: o.pace.Counts()}
-	s.Buffered = c.source.Waiting() // in this order: a lease that reaches the channel meanwhile is counted twice instead of not at all
+	// In this order: a lease that reaches the channel meanwhile is counted twice instead of not at all
+	s.Buffered = c.source.Waiting()
 	s.Buffered += c.feed.Coming()
 	s.Buffered += c.feed.Buffered()
 	if o.order != nil {
@@ -203,9 +211,9 @@ func (c *Consumer) Stats() Stats {
 	return s
 }
 
-// Begin counts a handler, unless the lease has ended. It waits while another handler of the process has the message: see
-// claim.Neighbour. The order matters: if a lease ends after the check, while the consumer stops, the handler is already counted, and End
-// waits for it.
+// Begin counts a handler, unless the lease has ended. It waits while another handler of the process has the message:
+// see claim.Neighbour. The order matters: if a lease ends after the check, while the consumer stops, the handler is
+// already counted, and End waits for it.
 func (c *Consumer) Begin(l *lease.Lease) bool {
 	c.load.handlers.Add(1)
 	c.owner.neighbour.Handle(l, min(Grace, c.cfg.LeaseFor/2))

@@ -23,8 +23,10 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	o.load.halt()
 	c := &Consumer{load: o.load, owner: o}
 	o.home = lease.Home{Owner: o, Parent: t.Context()}
-	o.settler = settle.New(settle.Config{Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1, IsLast: func(int) bool { return false },
-		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {}, Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
+	o.settler = settle.New(settle.Config{Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1,
+		IsLast:  func(int) bool { return false },
+		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {},
+		Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
 	o.settler.Close()
 	for range 100_000 {
 		l := &lease.Lease{Home: &o.home}

@@ -28,23 +28,26 @@ type ending struct {
 	// abandoned ends when unstored settles are dropped, or when nothing is left.
 	abandoned    context.Context
 	abandon      context.CancelFunc
-	interrupting atomic.Bool    // a call of End closes interrupted: the time to drain has passed
-	interrupted  chan struct{}  // closed by that call
-	ended        chan struct{}  // that call has finished. No sync.Once: calls that wait for its mutex stop the time of a bubble
-	remains      Left           // to be read when ended is closed
-	back         []*lease.Lease // written by revoke: the releases of leases that readers held
-	revoked      atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
-	finished     chan struct{}  // every goroutine has ended, except for what follows
-	idle         chan struct{}  // every handler has ended as well
+	interrupting atomic.Bool   // a call of End closes interrupted: the time to drain has passed
+	interrupted  chan struct{} // closed by that call
+	// That call has finished. No sync.Once: calls that wait for its mutex stop the time of a bubble
+	ended    chan struct{}
+	remains  Left           // to be read when ended is closed
+	back     []*lease.Lease // written by revoke: the releases of leases that readers held
+	revoked  atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
+	finished chan struct{}  // every goroutine has ended, except for what follows
+	idle     chan struct{}  // every handler has ended as well
 }
 
 func newEnding(o *load) *ending {
-	e := &ending{load: o, interrupted: make(chan struct{}), ended: make(chan struct{}), finished: make(chan struct{}), idle: make(chan struct{})}
+	e := &ending{load: o, interrupted: make(chan struct{}), ended: make(chan struct{}), finished: make(chan struct{}),
+		idle: make(chan struct{})}
 	e.abandoned, e.abandon = context.WithCancel(context.Background())
 	return e
 }
 
-// Left is what had not ended when End returned. The zero value means that everything has ended, and every settle was stored or refused.
+// Left is what had not ended when End returned. The zero value means that everything has ended, and every settle was
+// stored or refused.
 type Left struct {
 	Leases   int // not settled by their readers: they were released, or expire in the database
 	Settles  int // not known to be stored
@@ -53,10 +56,10 @@ type Left struct {
 	Stuck bool
 }
 
-// End stops the consumer. It waits until every lease is settled or lost, every settle stored, and every goroutine and handler ended. If
-// bound ends first, the contexts of leases end; Grace later the leases that are still held are released; StoreFor later unstored settles
-// are dropped. Several goroutines may call it: the first bound that ends counts for all, and all return what was left. A call after the
-// release waits within its own bound.
+// End stops the consumer. It waits until every lease is settled or lost, every settle stored, and every goroutine and
+// handler ended. If bound ends first, the contexts of leases end; Grace later the leases that are still held are
+// released; StoreFor later unstored settles are dropped. Several goroutines may call it: the first bound that ends
+// counts for all, and all return what was left. A call after the release waits within its own bound.
 func (c *Consumer) End(bound context.Context) Left {
 	c.Stop()
 	return c.ending.await(bound)
@@ -122,8 +125,8 @@ func (e *ending) left(back []*lease.Lease) Left {
 	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(e.load.handlers.Load())}
 }
 
-// drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A lease that AckTx has
-// acked is awaited as well: its transaction might be rolled back.
+// drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A
+// lease that AckTx has acked is awaited as well: its transaction might be rolled back.
 func (e *ending) drain() {
 	pause := batch.Backoff{Low: 10 * time.Millisecond, High: openAcksEvery / 10}
 	for e.abandoned.Err() == nil {
@@ -150,8 +153,8 @@ func (e *ending) awaited() int {
 	return e.load.holds()
 }
 
-// revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the messages of a running
-// claim.
+// revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the
+// messages of a running claim.
 func (e *ending) revoke() {
 	for _, l := range e.owner.extender.Held() {
 		if release := l.Revoke(); release != nil {

@@ -13,7 +13,8 @@ import (
 type FeedConfig[M any] struct {
 	Source claim.Source
 	Room   int // of the channel
-	// Build makes values of leases, and appends them to into. It leaves out leases that no reader may get, and settles them.
+	// Build makes values of leases, and appends them to into. It leaves out leases that no reader may get, and settles
+	// them.
 	Build func(b claim.Batch, into []M) []M
 	Under func(M) *lease.Lease
 	// Release releases leases that no reader has taken.
@@ -46,8 +47,8 @@ func (f *Feed[M]) C() <-chan M { return f.c }
 // Buffered returns how many values are on the channel.
 func (f *Feed[M]) Buffered() int { return len(f.c) }
 
-// Coming returns how many leases were taken from the Source and are not on the channel yet. A moving lease is counted at least once if the
-// Source is read first, then Coming, and Buffered last.
+// Coming returns how many leases were taken from the Source and are not on the channel yet. A moving lease is counted
+// at least once if the Source is read first, then Coming, and Buffered last.
 func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
 
 // Sent returns how many leases were put on the channel, or were left out by Build.
@@ -62,8 +63,8 @@ func (f *Feed[M]) Taken() int64 {
 // ReleaseAll makes Run release everything that no reader has taken.
 func (f *Feed[M]) ReleaseAll() { base.Signal(f.back) }
 
-// Run moves leases until stop ends. Then it releases everything that no reader has taken. After claimed is closed it releases the leases of
-// the last claim, and closes the channel.
+// Run moves leases until stop ends. Then it releases everything that no reader has taken. After claimed is closed it
+// releases the leases of the last claim, and closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 	defer close(f.c)
 	hand := f.hand

@@ -40,7 +40,8 @@ type rig struct {
 }
 
 func start(t *testing.T, room int) *rig {
-	r := &rig{ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), without: map[int64]bool{}, claimed: make(chan struct{}), done: make(chan struct{})}
+	r := &rig{ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), without: map[int64]bool{},
+		claimed: make(chan struct{}), done: make(chan struct{})}
 	r.feed = consume.NewFeed(consume.FeedConfig[value]{
 		Source: r, Room: room,
 		Build: func(b claim.Batch, into []value) []value {

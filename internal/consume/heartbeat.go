@@ -27,8 +27,8 @@ type heartbeat struct {
 	known      sqlbatch.Policy // as of the last heartbeat
 }
 
-// run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages might still be
-// leased. The consumer's end waits for that last statement, and nothing else waits for run.
+// run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages
+// might still be leased. The consumer's end waits for that last statement, and nothing else waits for run.
 func (h *heartbeat) run(ctx context.Context) {
 	chore := h.cfg.Task("consumers", "join")
 	defer chore.End()
@@ -59,8 +59,9 @@ func (h *heartbeat) run(ctx context.Context) {
 		if err == nil {
 			joined := base.Now()
 			if as.ID != former {
-				_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Leave(former), nil) // a late heartbeat might have prolonged it in the database
-				h.mind("leave", err)                                             // otherwise it expires there
+				// A late heartbeat might have prolonged it in the database
+				_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Leave(former), nil)
+				h.mind("leave", err) // otherwise it expires there
 				former = as.ID
 			}
 			h.mind("join", h.learnPolicy(ctx, timeout))
@@ -81,8 +82,9 @@ func (h *heartbeat) run(ctx context.Context) {
 // ErrNoQueue is the failure of a consumer whose queue was dropped.
 var ErrNoQueue = errors.New("the database has no such queue")
 
-// learnPolicy reads the policy of the queue, which operators can change. A failed read is repeated with the next heartbeat. If the queue
-// does not exist, the consumer ends: without slots it runs no other statement that would detect that.
+// learnPolicy reads the policy of the queue, which operators can change. A failed read is repeated with the next
+// heartbeat. If the queue does not exist, the consumer ends: without slots it runs no other statement that would detect
+// that.
 func (h *heartbeat) learnPolicy(ctx context.Context, timeout time.Duration) error {
 	var found table.Stored
 	_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Version(), found.Scan)

@@ -14,8 +14,8 @@ type load struct {
 	whenIdle bool // the claims stop the consumer when it holds nothing and nothing is due
 
 	leases atomic.Int64 // buffered or delivered leases that have not ended
-	// handlers counts handlers that have not returned: a transaction that acked the lease might roll back, and then the handler's error is
-	// to be settled.
+	// handlers counts handlers that have not returned: a transaction that acked the lease might roll back, and then the
+	// handler's error is to be settled.
 	handlers atomic.Int64
 	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
 	cleared  chan struct{} // of capacity 1: the last lease has ended, with whenIdle: a claim might find something

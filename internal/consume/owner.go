@@ -12,7 +12,8 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and owner processes their outcomes.
+// owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and owner processes
+// their outcomes.
 type owner struct {
 	cfg       *Config
 	load      *load
@@ -34,13 +35,16 @@ func (o *owner) makeSettles(c *Consumer) {
 	traits := cfg.Table.Dialect.Traits()
 	o.settler = settle.New(settle.Config{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.tryTimeout(), LookTimeout: min(cfg.tryTimeout(), cfg.spareTime()), Linger: settle.Linger(cfg.LeaseFor), Room: cfg.backlog(),
+		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.tryTimeout(),
+		LookTimeout: min(cfg.tryTimeout(), cfg.spareTime()), Linger: settle.Linger(cfg.LeaseFor),
+		Room:    cfg.backlog(),
 		Awaited: func(l *lease.Lease) bool { return o.order != nil && o.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
 		Known: cfg.Observer.Known, Stored: o.stored, Broken: c.Broken,
 	}, c.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend, Taken: func() int64 { return c.feed.Taken() },
+		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
+		Taken:   func() int64 { return c.feed.Taken() },
 		Mover:   lease.MoverOf(cfg.Values),
 		Timeout: cfg.StatementTimeout, Consumer: c.membership.Until,
 		Lost: cfg.Observer.Lost, Unread: func() { o.unread(c.feed) },
@@ -53,8 +57,8 @@ func (o *owner) track(leases []*lease.Lease) {
 	o.extender.Track(leases)
 }
 
-// unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the owner of the slot would
-// only read them again.
+// unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the
+// owner of the slot would only read them again.
 func (o *owner) unread(f feed) {
 	if o.order == nil {
 		o.pace.Rest(o.cfg.LeaseFor)
@@ -98,8 +102,9 @@ func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 		o.cfg.Signals.Key.Lower(claim.PlacesOf(released))
 	}
 	o.pace.Progress()
-	// A settle that makes messages available notifies another consumer. Exceptions are releases by a reader that continues to read: a
-	// reader that releases everything would otherwise claim the same messages again without a pause.
+	// A settle that makes messages available notifies another consumer. Exceptions are releases by a reader that
+	// continues to read: a reader that releases everything would otherwise claim the same messages again without a
+	// pause.
 	if t.Nacked > 0 || t.Released > 0 && o.load.stop.Err() != nil {
 		o.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
 	}
@@ -121,8 +126,9 @@ func (o *owner) tally() settle.Tally {
 	return o.settled
 }
 
-// skip reports a lease that ended before a reader took it. It is released: if the database still holds the lease, the attempt does not
-// count. It also does not count as taken, because claims must become smaller if buffered leases expire.
+// skip reports a lease that ended before a reader took it. It is released: if the database still holds the lease, the
+// attempt does not count. It also does not count as taken, because claims must become smaller if buffered leases
+// expire.
 func (o *owner) skip(l *lease.Lease) bool {
 	if !l.Gone() {
 		return false
@@ -144,7 +150,8 @@ func (o *owner) Settle(ctx context.Context, l *lease.Lease) error {
 	return o.settler.Add(ctx, l)
 }
 
-// Extend runs a statement, unless the consumer has ended: it does not wait for expired leases, and nothing would extend this one later.
+// Extend runs a statement, unless the consumer has ended: it does not wait for expired leases, and nothing would extend
+// this one later.
 func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (held bool, err error) {
 	if isClosed(o.extender.Ended()) {
 		return false, nil
@@ -154,7 +161,8 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	return o.extender.Extend(ctx, l, d, o.cfg.tryTimeout())
 }
 
-// Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown that gave up.
+// Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown
+// that gave up.
 func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 
 // Changed records which leases are no longer held, so that other messages of their keys can follow.

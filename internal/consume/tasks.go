@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and openAcks. They use sessions of
-// kind Note, so that neither claims nor settles wait for a session.
+// tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and openAcks.
+// They use sessions of kind Note, so that neither claims nor settles wait for a session.
 type tasks struct {
 	cfg    *Config
 	note   *session.Part
@@ -21,14 +21,15 @@ type tasks struct {
 }
 
 // do runs a statement with low priority, and returns how long it took.
-func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) (time.Duration, error) {
+func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement,
+	scan func(*sql.Rows) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return t.note.RunPatient(ctx, st, scan)
 }
 
-// spareTime is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot be extended
-// meanwhile.
+// spareTime is the timeout of a statement that no message waits for. If all statements share one connection, leases
+// cannot be extended meanwhile.
 func (c *Config) spareTime() time.Duration {
 	if c.Table.Dialect.Traits().OneWriter {
 		return c.patience()

@@ -13,15 +13,17 @@ import (
 // trimRows is the maximum number of messages that a step deletes. It halves after a failed step, for large bodies.
 const trimRows = 1000
 
-// trimmer deletes dead and done messages that the queue's policy does not keep, and returns free pages. It keeps no session.
+// trimmer deletes dead and done messages that the queue's policy does not keep, and returns free pages. It keeps no
+// session.
 type trimmer struct {
 	*tasks
 	done, dead int64 // where the last round ended
 	most       int   // maximum number of messages of the next step
 }
 
-// run trims once a minute. Each round begins where the last one ended, so that it does not walk over deleted rows. Every 60th round begins
-// at the beginning, for rows that another session had locked, or archived in a long transaction.
+// run trims once a minute. Each round begins where the last one ended, so that it does not walk over deleted rows.
+// Every 60th round begins at the beginning, for rows that another session had locked, or archived in a long
+// transaction.
 func (t *trimmer) run() {
 	const whole = 60
 	chore := t.cfg.Task("trim", "trim")
@@ -40,27 +42,29 @@ func (t *trimmer) run() {
 		if round%whole == 0 {
 			t.done, t.dead = 0, 0
 		}
-		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.done), t.trim(sqlbatch.Dead, p.RetainDead, &t.dead), t.shrink()))
+		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.done),
+			t.trim(sqlbatch.Dead, p.RetainDead, &t.dead), t.shrink()))
 	}
 }
 
-// trim deletes messages of a state that ended longer ago than age, in steps. Each step begins where the last one ended. Other sessions can
-// write between steps. A failed step is repeated from its beginning: its rows might precede the error, and still exist. An age of 0 keeps
-// all.
+// trim deletes messages of a state that ended longer ago than age, in steps. Each step begins where the last one ended.
+// Other sessions can write between steps. A failed step is repeated from its beginning: its rows might precede the
+// error, and still exist. An age of 0 keeps all.
 func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) error {
 	if age == 0 {
 		return nil
 	}
 	for rows := t.most; t.stop.Err() == nil; rows = t.most {
 		deleted, last := 0, *after
-		_, err := t.do(t.stop, t.cfg.spareTime(), t.cfg.Table.SQL.Trim(state, age, rows, *after), func(r *sql.Rows) error {
-			var id sql.RawBytes
-			var place int64
-			err := r.Scan(&id, &place)
-			last = max(last, place)
-			deleted++
-			return err
-		})
+		_, err := t.do(t.stop, t.cfg.spareTime(), t.cfg.Table.SQL.Trim(state, age, rows, *after),
+			func(r *sql.Rows) error {
+				var id sql.RawBytes
+				var place int64
+				err := r.Scan(&id, &place)
+				last = max(last, place)
+				deleted++
+				return err
+			})
 		if err != nil {
 			t.most = max(1, rows/2)
 			return err
@@ -73,11 +77,12 @@ func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) er
 	return nil
 }
 
-// shrinkRest is the pause after a step of shrink, in units of the time that the step took: one consumer has the lock for at most
-// 20 % of the time.
+// shrinkRest is the pause after a step of shrink, in units of the time that the step took: one consumer has the lock
+// for at most 20 % of the time.
 const shrinkRest = 4
 
-// shrink returns free pages of the file to the file system, if the database does not, in steps that hold the write lock.
+// shrink returns free pages of the file to the file system, if the database does not, in steps that hold the write
+// lock.
 func (t *trimmer) shrink() error {
 	step := t.cfg.Table.SQL.Shrink()
 	for returned := sqlbatch.ShrinkPages; step.Text != "" && returned == sqlbatch.ShrinkPages && t.stop.Err() == nil; {

@@ -11,8 +11,9 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 )
 
-// vacuumer keeps dead rows from growing the live table if the database removes them by a vacuum. Each consumer checks by itself; the
-// database lets one session of all processes vacuum at a time. A consumer that took no message runs no statement.
+// vacuumer keeps dead rows from growing the live table if the database removes them by a vacuum. Each consumer checks
+// by itself; the database lets one session of all processes vacuum at a time. A consumer that took no message runs no
+// statement.
 type vacuumer struct {
 	*tasks
 	taken func() int64 // messages that the consumer has taken
@@ -33,7 +34,8 @@ func (v *vacuumer) run() {
 }
 
 const (
-	// vacuumTimeout is the timeout of a vacuum. Only tables of some hundred gigabytes need longer; autovacuum has to clean those.
+	// vacuumTimeout is the timeout of a vacuum. Only tables of some hundred gigabytes need longer; autovacuum has to
+	// clean those.
 	vacuumTimeout = 10 * time.Minute
 	// wearDelay is how long PostgreSQL 13 and 14 might show the old figures after a vacuum.
 	wearDelay = 600 * time.Millisecond
@@ -92,5 +94,6 @@ func (v *vacuumer) wear() (w wear, err error) {
 type DeniedError struct{ remedy string }
 
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("this role has no permission to vacuum the live table, which grows until autovacuum runs: %s; or make autovacuum run more often (autovacuum_naptime = '5s')", e.remedy)
+	return fmt.Sprintf("this role has no permission to vacuum the live table, which grows until autovacuum runs: %s; "+
+		"or make autovacuum run more often (autovacuum_naptime = '5s')", e.remedy)
 }

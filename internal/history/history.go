@@ -2,8 +2,8 @@
 //
 // # Goroutines
 //
-// A Recorder has one while a producer or a consumer uses it. The first Join starts it, and the end of the last one joins it. Without a
-// Join, Add starts a timer.
+// A Recorder has one while a producer or a consumer uses it. The first Join starts it, and the end of the last one
+// joins it. Without a Join, Add starts a timer.
 //
 // # Locks
 //
@@ -26,7 +26,8 @@ import (
 const (
 	// Every is how often a program adds to the samples.
 	Every = 10 * time.Second
-	// timeout is the timeout of a sample, and therefore the maximum time that the end of the last producer or consumer waits for one.
+	// timeout is the timeout of a sample, and therefore the maximum time that the end of the last producer or consumer
+	// waits for one.
 	timeout = 5 * time.Second
 	// thinEvery is the interval at which one of all processes deletes old samples.
 	thinEvery = time.Minute
@@ -47,7 +48,8 @@ type Recorder struct {
 	timed  bool   // Add has started a timer
 }
 
-// Add adds counts. If no producer or consumer has joined, they are stored after Every; a program that ends earlier stores nothing.
+// Add adds counts. If no producer or consumer has joined, they are stored after Every; a program that ends earlier
+// stores nothing.
 func (r *Recorder) Add(s sqlbatch.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +82,9 @@ func (r *Recorder) add(s sqlbatch.Sample) {
 	c.Waited += s.Waited
 }
 
-// Claimed counts the messages of a claim, and how long they had been due. On a plain queue the fence contains the time of the claim by the
-// database's clock. On an ordered queue a message is claimed when it is delivered, and the time is that of this program's clock.
+// Claimed counts the messages of a claim, and how long they had been due. On a plain queue the fence contains the time
+// of the claim by the database's clock. On an ordered queue a message is claimed when it is delivered, and the time is
+// that of this program's clock.
 func (r *Recorder) Claimed(rows []table.Claimed) {
 	now, waited := time.Now().UnixMilli(), int64(0)
 	for i := range rows {
@@ -129,8 +132,8 @@ func (r *Recorder) Join() (leave func()) {
 	})
 }
 
-// run records a sample every 10 s, after a random first pause, until stop ends, and then the rest. If stop ends before the first sample, it
-// records nothing: such a short program should not pay for another statement.
+// run records a sample every 10 s, after a random first pause, until stop ends, and then the rest. If stop ends before
+// the first sample, it records nothing: such a short program should not pay for another statement.
 func (r *Recorder) run(stop context.Context) {
 	task := r.Task()
 	defer task.End()
@@ -168,9 +171,10 @@ func (r *Recorder) run(stop context.Context) {
 	}
 }
 
-// note adds the counts since the last call to the current sample. Unless it is the last call, it also counts the messages, if no process
-// has done so for this sample. Without counts it only reads, so that only one of many idle processes writes. Counts with an unknown outcome
-// are not added again. counts reports whether this process counts the messages, or would with the permission: it then deletes old samples.
+// note adds the counts since the last call to the current sample. Unless it is the last call, it also counts the
+// messages, if no process has done so for this sample. Without counts it only reads, so that only one of many idle
+// processes writes. Counts with an unknown outcome are not added again. counts reports whether this process counts the
+// messages, or would with the permission: it then deletes old samples.
 func (r *Recorder) note(ctx context.Context, last bool) (counts bool, err error) {
 	s := r.Take()
 	if last && s == (sqlbatch.Sample{}) {
@@ -196,7 +200,8 @@ func (r *Recorder) note(ctx context.Context, last bool) (counts bool, err error)
 	default:
 		return false, err
 	}
-	depth := sqlbatch.Depth{Ready: found.Ready, Scheduled: found.Scheduled, Leased: found.Leased, Dead: found.Dead, Oldest: found.OldestReady}
+	depth := sqlbatch.Depth{Ready: found.Ready, Scheduled: found.Scheduled, Leased: found.Leased, Dead: found.Dead,
+		Oldest: found.OldestReady}
 	_, err = r.Store(ctx, sqlbatch.Sample{Depth: &depth})
 	return err == nil, err
 }

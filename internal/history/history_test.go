@@ -17,7 +17,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-// fake is a database that counts statements. It returns no rows, which means that no other process has counted the messages.
+// fake is a database that counts statements. It returns no rows, which means that no other process has counted the
+// messages.
 type fake struct {
 	*Recorder
 

@@ -206,8 +206,8 @@ type together struct {
 	cancel context.CancelCauseFunc
 }
 
-// Together returns a context for a call that handles several leases of one owner. It ends when one of them is lost, or by EndContexts.
-// end must be called when the call has returned.
+// Together returns a context for a call that handles several leases of one owner. It ends when one of them is lost, or
+// by EndContexts. end must be called when the call has returned.
 func Together(leases []*Lease) (ctx context.Context, end func()) {
 	home := leases[0].Home
 	t := &together{}

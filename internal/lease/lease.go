@@ -54,8 +54,8 @@ func (op Op) String() string {
 
 // Owner is the consumer that has the leases.
 type Owner interface {
-	// Settle takes over a lease in state Settling, and calls Finish on it later. It waits for room until ctx ends. After an
-	// error Finish is never called: batch.ErrClosed, or the cause of ctx.
+	// Settle takes over a lease in state Settling, and calls Finish on it later. It waits for room until ctx ends.
+	// After an error Finish is never called: batch.ErrClosed, or the cause of ctx.
 	Settle(ctx context.Context, l *Lease) error
 	// Extend makes one attempt to extend the lease in the database, and notes the new deadline.
 	Extend(ctx context.Context, l *Lease, d time.Duration) (held bool, err error)
@@ -63,7 +63,8 @@ type Owner interface {
 	Expire(l *Lease)
 	// Expedite is called when a caller waits for a settle that the owner has taken over.
 	Expedite()
-	// Changed is called after leases have moved to InTx, Expired, Lost or Settled. It is called once for a batch of settles.
+	// Changed is called after leases have moved to InTx, Expired, Lost or Settled. It is called once for a batch of
+	// settles.
 	Changed(leases ...*Lease)
 }
 
@@ -122,7 +123,8 @@ type Settlement struct {
 	Cause sqlbatch.Cause // why the message is dead-lettered, if this settle does so; 0: its last attempt failed
 }
 
-// HeavyBody is the size in bytes from which a body makes its lease heavy: larger than almost all bodies, but written quickly.
+// HeavyBody is the size in bytes from which a body makes its lease heavy: larger than almost all bodies, but written
+// quickly.
 const HeavyBody = 4 << 20
 
 // Extension is a lease in the writer of extensions.
@@ -140,8 +142,8 @@ func (l *Lease) move(from, to State) bool {
 	return l.state.CompareAndSwap(uint32(from), uint32(to))
 }
 
-// Settle passes the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease keeps its
-// state.
+// Settle passes the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease keeps
+// its state.
 func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 	for {
 		switch s := l.State(); s {
@@ -168,8 +170,8 @@ func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 	}
 }
 
-// Take takes a lease for a settle by chanq itself, after which no caller can settle it. It also takes an expired lease: the
-// deadline might pass at the same moment, and the database might still have the lease.
+// Take takes a lease for a settle by chanq itself, after which no caller can settle it. It also takes an expired lease:
+// the deadline might pass at the same moment, and the database might still have the lease.
 func (l *Lease) Take(op Op) bool {
 	for {
 		s := l.State()
@@ -193,7 +195,8 @@ func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
 	return taken
 }
 
-// DeadLetter takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim does not count as an attempt.
+// DeadLetter takes a lease that no reader has seen, to be dead-lettered, unless it has ended. Its claim does not count
+// as an attempt.
 func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	if l.Take(Dead) {
 		l.Cause, l.Text, l.Uncounted = cause, reason, true
@@ -201,8 +204,8 @@ func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	}
 }
 
-// Revoke moves a held lease to Lost, and returns a new one in its place that is to be released, or nil if the lease is not held.
-// The owner is not called, because it now has the new lease.
+// Revoke moves a held lease to Lost, and returns a new one in its place that is to be released, or nil if the lease is
+// not held. The owner is not called, because it now has the new lease.
 func (l *Lease) Revoke() *Lease {
 	if !l.move(Held, Lost) {
 		return nil
@@ -219,8 +222,8 @@ func (l *Lease) Revoke() *Lease {
 	return r
 }
 
-// Failures returns how many attempts have failed, if this one did. A handler that returns clears its message: the leases that
-// expired before were not its fault, and do not count.
+// Failures returns how many attempts have failed, if this one did. A handler that returns clears its message: the
+// leases that expired before were not its fault, and do not count.
 func (l *Lease) Failures() int { return l.Attempt - l.Lapses }
 
 // Finish sets the outcomes of the settles of one owner's leases, and wakes the calls that wait for them.
@@ -266,8 +269,8 @@ func (l *Lease) EnterTx() error {
 	}
 }
 
-// Committed settles leases of one owner whose messages were acked by a transaction that is committed. It takes over the slice, and
-// returns the leases that were in the transaction.
+// Committed settles leases of one owner whose messages were acked by a transaction that is committed. It takes over the
+// slice, and returns the leases that were in the transaction.
 func Committed(leases []*Lease) []*Lease {
 	leases = slices.DeleteFunc(leases, func(l *Lease) bool {
 		return !l.move(InTx, Settling) // a settle is under way, which finds the message gone
@@ -286,8 +289,8 @@ func (l *Lease) LoseInTx() {
 	}
 }
 
-// changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that wait. The state of the
-// lease might have changed again.
+// changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that
+// wait. The state of the lease might have changed again.
 func (l *Lease) changed(to State) {
 	l.ctx.lost(l.Home)
 	l.Home.Owner.Changed(l)
@@ -307,7 +310,8 @@ func (s State) NotHeld() error {
 	return ErrSettled
 }
 
-// End returns true on its first call. The owner calls it when the lease is not held any more: settled, in a transaction, expired or lost.
+// End returns true on its first call. The owner calls it when the lease is not held any more: settled, in a
+// transaction, expired or lost.
 func (l *Lease) End() bool { return l.ended.CompareAndSwap(false, true) }
 
 // Ended reports whether End was called.
@@ -341,7 +345,8 @@ func (l *Lease) Gone() bool {
 	return false
 }
 
-// Wait returns the outcome of the settle. It waits until the lease is settled or lost and the owner has processed that, or ctx ends.
+// Wait returns the outcome of the settle. It waits until the lease is settled or lost and the owner has processed that,
+// or ctx ends.
 func (l *Lease) Wait(ctx context.Context) error {
 	if l.done.Load() == nil {
 		done := make(chan struct{})

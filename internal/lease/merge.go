@@ -50,8 +50,8 @@ func (m *Mover) Taken() {
 	m.mu.Unlock()
 }
 
-// Waits returns the message whose lease waits for a reader, if there is one. last is when a reader last took a lease of any consumer,
-// or zero.
+// Waits returns the message whose lease waits for a reader, if there is one. last is when a reader last took a lease of
+// any consumer, or zero.
 func (m *Mover) Waits() (id [16]byte, offers bool, last time.Duration) {
 	if m == nil {
 		return id, false, 0

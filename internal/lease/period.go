@@ -44,7 +44,8 @@ func raise(t *atomic.Int64, at time.Duration) {
 // Number is the position of a lease on the channel of its consumer, from 1, or 0 if the lease was not put there.
 type Number struct{ atomic.Int64 }
 
-// Waits reports whether no reader has taken the lease. taken is how many leases were taken from the channel of its consumer.
+// Waits reports whether no reader has taken the lease. taken is how many leases were taken from the channel of its
+// consumer.
 func (n *Number) Waits(taken int64) bool {
 	at := n.Load()
 	return at == 0 || at > taken

@@ -71,8 +71,8 @@ type Debouncer struct {
 // Names reports whether notifications name slots.
 func (d *Debouncer) Names() bool { return d.Ordered && d.Notifier != nil }
 
-// Notify notifies of committed messages, 0 if they are not counted, and of their slots on an ordered queue. more means that
-// another call follows: this notification may be delayed.
+// Notify notifies of committed messages, 0 if they are not counted, and of their slots on an ordered queue. more means
+// that another call follows: this notification may be delayed.
 func (d *Debouncer) Notify(messages int, slots Slots, more bool) {
 	if d.Notifier == nil {
 		return

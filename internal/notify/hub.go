@@ -99,7 +99,8 @@ type Signals struct {
 	Debouncer Debouncer
 }
 
-// Signal wakes consumers because messages are due now. slots has their slots on an ordered queue. more means that others follow.
+// Signal wakes consumers because messages are due now. slots has their slots on an ordered queue. more means that
+// others follow.
 func (s *Signals) Signal(messages int, slots Slots, more bool) {
 	s.Key.Signal()
 	s.Debouncer.Notify(messages, slots, more)

@@ -26,7 +26,8 @@ func TestASignalEndsThePausesOfItsQueueAndOfNoOther(t *testing.T) {
 	db := &sql.DB{}
 	key := Key{DB: db, Schema: "a", Queue: "orders"}
 	first, second := key.Wait(), key.Wait()
-	others := []*Waiter{Key{DB: db, Schema: "a", Queue: "mails"}.Wait(), Key{DB: db, Schema: "b", Queue: "orders"}.Wait(), Key{DB: &sql.DB{}, Schema: "a", Queue: "orders"}.Wait()}
+	others := []*Waiter{Key{DB: db, Schema: "a", Queue: "mails"}.Wait(),
+		Key{DB: db, Schema: "b", Queue: "orders"}.Wait(), Key{DB: &sql.DB{}, Schema: "a", Queue: "orders"}.Wait()}
 	for range 3 {
 		key.Signal()
 	}

@@ -46,8 +46,8 @@ func Union(a, b []int) []int {
 	return slices.Compact(all)
 }
 
-// Concerns reports whether a notification for slots is for a consumer that owns the slots in owned, which are ascending. A
-// notification without slots (nil) is for every consumer.
+// Concerns reports whether a notification for slots is for a consumer that owns the slots in owned, which are
+// ascending. A notification without slots (nil) is for every consumer.
 func Concerns(owned, slots []int) bool {
 	return slots == nil || slices.ContainsFunc(slots, func(slot int) bool {
 		_, owns := slices.BinarySearch(owned, slot)

@@ -8,14 +8,15 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Subscription lets an idle consumer listen to the Notifier. Only the goroutine of its claims uses it. The zero value receives nothing.
+// Subscription lets an idle consumer listen to the Notifier. Only the goroutine of its claims uses it. The zero value
+// receives nothing.
 //
-// No notification is lost: the consumer subscribes (Listen), then polls, then sleeps. The poll finds messages that were committed
-// before, and notifications for later messages reach the subscriber. If Listen receives only after that poll, its first value makes
-// the consumer poll again.
+// No notification is lost: the consumer subscribes (Listen), then polls, then sleeps. The poll finds messages that were
+// committed before, and notifications for later messages reach the subscriber. If Listen receives only after that poll,
+// its first value makes the consumer poll again.
 //
-// A claim counts as that poll, even if it found messages. A poll, however, also returns when the next message is due. After a claim
-// that found messages it may be delayed, and is made every lookEvery.
+// A claim counts as that poll, even if it found messages. A poll, however, also returns when the next message is due.
+// After a claim that found messages it may be delayed, and is made every lookEvery.
 //
 // On an ordered queue the consumer listens for the slots that it owns.
 type Subscription struct {
@@ -44,8 +45,8 @@ type Subscription struct {
 	missAt time.Duration             // time of the last of them
 }
 
-// NewSubscription returns a Subscription that does not listen yet. notifier may be nil. On an ordered queue owned returns the slots of
-// the consumer.
+// NewSubscription returns a Subscription that does not listen yet. notifier may be nil. On an ordered queue owned
+// returns the slots of the consumer.
 func NewSubscription(notifier Notifier, queue string, owned func() []int) Subscription {
 	return Subscription{notifier: notifier, name: queue, owned: owned}
 }
@@ -63,16 +64,17 @@ const (
 	// ShortPause is too short for Listen. A consumer that has just become idle is often busy again soon.
 	ShortPause = 15 * time.Millisecond
 
-	// lookEvery is the maximum time between polls of a subscriber that is woken for messages: others that were sent with them
-	// might be due later.
+	// lookEvery is the maximum time between polls of a subscriber that is woken for messages: others that were sent
+	// with them might be due later.
 	lookEvery = time.Second
 
-	// With busyClaims claims that found messages within busyFor, a consumer needs no Notifier: polling finds the next message as
-	// soon.
+	// With busyClaims claims that found messages within busyFor, a consumer needs no Notifier: polling finds the next
+	// message as soon.
 	busyClaims = 16
 	busyFor    = 400 * time.Millisecond
 
-	// mostBackoff is the maximum time for which a consumer receives nothing after notifications for which it found nothing.
+	// mostBackoff is the maximum time for which a consumer receives nothing after notifications for which it found
+	// nothing.
 	mostBackoff = 100 * time.Millisecond
 )
 
@@ -95,8 +97,8 @@ func (s *Subscription) Subscribe() {
 	}
 }
 
-// Follow subscribes again if the slots of the consumer have changed since Subscribe, and reports whether they have: a poll for
-// messages that were committed to them before must follow.
+// Follow subscribes again if the slots of the consumer have changed since Subscribe, and reports whether they have: a
+// poll for messages that were committed to them before must follow.
 func (s *Subscription) Follow() bool {
 	if s.heard == nil || s.owned == nil || slices.Equal(s.slots, s.owned()) {
 		return false
@@ -116,8 +118,8 @@ func (s *Subscription) Unsubscribe() (owes bool) {
 	return owes
 }
 
-// Received notes a value of the channel, or its end. It reports whether to poll immediately: after a notification, or if
-// notifications might have been lost.
+// Received notes a value of the channel, or its end. It reports whether to poll immediately: after a notification, or
+// if notifications might have been lost.
 func (s *Subscription) Received(open bool) (look bool) {
 	look = open || s.live
 	s.owes = s.owes || open && s.live
@@ -158,8 +160,8 @@ func (s *Subscription) Spare(pollMax time.Duration) time.Duration {
 	return min(s.at+min(lookEvery, pollMax), s.next) - base.Now()
 }
 
-// MutedFor returns for how long the consumer must not listen. When that time has ended after an early Subscribe, it returns 0 once: the
-// consumer subscribes before it sleeps.
+// MutedFor returns for how long the consumer must not listen. When that time has ended after an early Subscribe, it
+// returns 0 once: the consumer subscribes before it sleeps.
 func (s *Subscription) MutedFor() time.Duration {
 	if s.notifier == nil || s.heard != nil {
 		return math.MaxInt64
@@ -184,8 +186,8 @@ func (s *Subscription) busy(now time.Duration) time.Duration {
 	return s.lately[s.turn] + busyFor - now
 }
 
-// BackoffFor returns for how long the consumer receives nothing, because there was nothing to claim after several notifications: other
-// consumers have taken the messages.
+// BackoffFor returns for how long the consumer receives nothing, because there was nothing to claim after several
+// notifications: other consumers have taken the messages.
 func (s *Subscription) BackoffFor() time.Duration {
 	if s.misses < 3 {
 		return 0
@@ -214,8 +216,8 @@ func (s *Subscription) ClaimedNone() bool {
 	return missed
 }
 
-// Claimed notes a claim that found messages; full means as many as requested. It reports whether the consumer needs no Notifier:
-// after two full claims in a row, or many others.
+// Claimed notes a claim that found messages; full means as many as requested. It reports whether the consumer needs no
+// Notifier: after two full claims in a row, or many others.
 func (s *Subscription) Claimed(full bool) (enough bool) {
 	s.woken, s.owes, s.misses = false, false, 0
 	now := base.Now()

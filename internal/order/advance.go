@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Only advance decides which message of a key may be delivered. Each change of a message or a key is noted in memory.changed, and
-// each call of the owner ends with move.
+// Only advance decides which message of a key may be delivered. Each change of a message or a key is noted in
+// memory.changed, and each call of the owner ends with move.
 
 // move advances all keys that have changed.
 func (q *queues) move(now time.Duration) {

@@ -131,7 +131,8 @@ type simItem struct {
 }
 
 func (s *sim) begin(c *simConsumer, t *Task) *simTask {
-	st := &simTask{task: t, c: c, consumer: c.consumer, slots: map[int]int64{}, answer: &Answer{Walked: true, Upto: None}}
+	st := &simTask{task: t, c: c, consumer: c.consumer, slots: map[int]int64{},
+		answer: &Answer{Walked: true, Upto: None}}
 	for n, own := range c.own {
 		st.slots[n] = own
 	}
@@ -223,7 +224,8 @@ func (s *sim) scan(st *simTask) {
 	var all []*simRow
 	for _, r := range s.rows {
 		mine := slices.ContainsFunc(t.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == r.slot() })
-		if r.alive() && mine && r.seq > t.From && r.seq <= t.Upto && (t.Kind == Read || slices.Contains(t.Keys, r.keyed())) {
+		if r.alive() && mine && r.seq > t.From && r.seq <= t.Upto &&
+			(t.Kind == Read || slices.Contains(t.Keys, r.keyed())) {
 			all = append(all, r)
 		}
 	}
@@ -284,7 +286,8 @@ type simOp struct {
 
 func (s *sim) settle(c *simConsumer, d Delivery, how string) *simOp {
 	r := s.rows[d.ID[0]-1]
-	op := &simOp{c: c, seq: c.seq, d: d, row: r, how: how, deliveries: r.deliveries, stored: d.Message.Fence, number: d.Seq}
+	op := &simOp{c: c, seq: c.seq, d: d, row: r, how: how, deliveries: r.deliveries, stored: d.Message.Fence,
+		number: d.Seq}
 	if how == "nack" {
 		op.wait = time.Duration(s.pick(1500)) * time.Millisecond
 	}

@@ -46,7 +46,8 @@ func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
 }
 
 func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
-	for _, unlocked := range []bool{true, false} { // the Look finds no lock and the handler has returned, or the lease ends
+	// The Look finds no lock and the handler has returned, or the lease ends
+	for _, unlocked := range []bool{true, false} {
 		o := newOne(t, 0)
 		o.read(2, 1, 2)
 		d := o.one()
@@ -170,7 +171,8 @@ func TestAKeyWaitsAfterTheSecondExpiredLease(t *testing.T) {
 		for mark == nil {
 			o.now += time.Second
 			require.Less(t, o.now-began, time.Minute+2*time.Second)
-			for task := o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now); task != nil; task = o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now) {
+			for task := o.Plan(Budget{Room: 10, Items: 10, Fetch: 10},
+				o.now); task != nil; task = o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now) {
 				switch task.Kind {
 				case Mark:
 					mark = task
@@ -220,7 +222,8 @@ func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {
 	d := o.one()
 	o.Take([]Slot{{Number: 0, Fence: 20, Old: 2}}, o.now)
 	o.answer(o.plan(Read), 2, row(1), row(2))
-	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "no message of the key is planned while one is out")
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now),
+		"no message of the key is planned while one is out")
 	o.settled(d, Settle{Outcome: Acked})
 	require.Equal(t, int64(2), o.plan(Mark).Messages[0].Seq)
 }

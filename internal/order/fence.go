@@ -2,8 +2,8 @@ package order
 
 import "github.com/chanq/chanq/sqlbatch"
 
-// Fences only rise. A fence above sqlbatch.HighFence was stored by another program. The fences of such a row begin again
-// at the fence of its slot.
+// Fences only rise. A fence above sqlbatch.HighFence was stored by another program. The fences of such a row begin
+// again at the fence of its slot.
 
 // DeliveryFence returns the fence of a delivery: the greater one of the stored fence and the fence of the slot.
 func DeliveryFence(stored, slot int64) int64 {

@@ -39,8 +39,8 @@ func (h *held) plan(n int, now time.Duration) *Task {
 	return t
 }
 
-// opens returns the keys that no dead message holds any more. Keys without known messages are left to later reads, which report if they
-// are held.
+// opens returns the keys that no dead message holds any more. Keys without known messages are left to later reads,
+// which report if they are held.
 func (h *held) opens(t *Task, a *Answer) (keys []*keyQueue) {
 	for i, k := range t.of {
 		known := len(k.all) > 0 || k.spill < None

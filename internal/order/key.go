@@ -48,7 +48,8 @@ func (k *keyQueue) remove(m *Message) {
 	}
 }
 
-// slot is an owned slot. At most Keys of its messages are at work: each is due, and is the first message of an open key. Others are queued.
+// slot is an owned slot. At most Keys of its messages are at work: each is due, and is the first message of an open
+// key. Others are queued.
 type slot struct {
 	Slot
 	mem     *memory

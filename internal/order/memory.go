@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// memory has the messages of a Sequencer by state: lists of messages that need a task, timers of messages that wait, and counts. A
-// message has left a list when it waits, when its task is running, or when its state has changed.
+// memory has the messages of a Sequencer by state: lists of messages that need a task, timers of messages that wait,
+// and counts. A message has left a list when it waits, when its task is running, or when its state has changed.
 type memory struct {
 	cfg      *Config
 	lists    [states][]*Message
@@ -95,7 +95,8 @@ func (y *memory) wait(m *Message, in state, until time.Duration) {
 	y.setContents(m, nil, 0)
 	y.set(m, in)
 	m.wakeAt, m.pauses = until, min(m.pauses+1, mostPauses)
-	i, _ := slices.BinarySearchFunc(y.timers, until, func(t timer, at time.Duration) int { return cmp.Compare(t.at, at) })
+	i, _ := slices.BinarySearchFunc(y.timers, until,
+		func(t timer, at time.Duration) int { return cmp.Compare(t.at, at) })
 	y.timers = slices.Insert(y.timers, i, timer{until, m})
 }
 
@@ -106,7 +107,8 @@ func (y *memory) pause(m *Message, in state, now time.Duration) {
 
 // wake ends the waits whose time has come.
 func (y *memory) wake(now time.Duration) {
-	over, _ := slices.BinarySearchFunc(y.timers, now, func(t timer, at time.Duration) int { return cmp.Compare(t.at, at+1) })
+	over, _ := slices.BinarySearchFunc(y.timers, now,
+		func(t timer, at time.Duration) int { return cmp.Compare(t.at, at+1) })
 	for _, t := range y.timers[:over] {
 		switch m := t.m; {
 		case m.wakeAt != t.at:
@@ -124,7 +126,8 @@ func (y *memory) wake(now time.Duration) {
 // due returns when a task of messages is due. room means that contents may be read.
 func (y *memory) due(room bool, now time.Duration) time.Duration {
 	switch l := &y.lists; {
-	case len(l[inTx])+len(l[toUndo]) > 0, !y.paused && (len(l[toLook]) > 0 || room && len(l[toFetch])+len(l[toMark]) > 0):
+	case len(l[inTx])+len(l[toUndo]) > 0, !y.paused &&
+		(len(l[toLook]) > 0 || room && len(l[toFetch])+len(l[toMark]) > 0):
 		return now
 	case len(y.timers) > 0:
 		return y.timers[0].at
@@ -132,8 +135,8 @@ func (y *memory) due(room bool, now time.Duration) time.Duration {
 	return None
 }
 
-// rests reports whether all messages wait for a time, or for their key to open. A delay that is not stored does not count: another owner would
-// begin it again.
+// rests reports whether all messages wait for a time, or for their key to open. A delay that is not stored does not
+// count: another owner would begin it again.
 func (y *memory) rests(now time.Duration) bool {
 	for _, n := range y.counts[queued:over] {
 		if n > 0 {
@@ -141,7 +144,8 @@ func (y *memory) rests(now time.Duration) bool {
 		}
 	}
 	for _, t := range y.timers {
-		if t.m.state == waiting && t.m.wakeAt == t.at && (t.m.dueAt <= now || t.m.after > now) { // its row is locked, or it has lost leases
+		// Its row is locked, or it has lost leases
+		if t.m.state == waiting && t.m.wakeAt == t.at && (t.m.dueAt <= now || t.m.after > now) {
 			return false
 		}
 	}

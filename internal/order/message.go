@@ -84,8 +84,8 @@ func (m *Message) busy() bool {
 	return m.state >= out && m.state < over || m.state == toMark && m.task != nil
 }
 
-// adopt sets the fields of a message from its row. A message whose last lease has expired is marked before its delivery, so that another
-// crash counts.
+// adopt sets the fields of a message from its row. A message whose last lease has expired is marked before its
+// delivery, so that another crash counts.
 func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
 	m.Fence, m.attempts, m.lapses = row.Fence, row.Attempts, row.Lapses
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence
@@ -98,8 +98,8 @@ func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
 	q.scatter(m, now)
 }
 
-// scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new owner draws another one, by
-// the random part of the slot's fence.
+// scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new
+// owner draws another one, by the random part of the slot's fence.
 func (q *queues) scatter(m *Message, now time.Duration) {
 	if m.lapses != m.drawn {
 		m.drawn, m.after = m.lapses, now

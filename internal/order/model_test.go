@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// The model has senders that commit late and keep their locks longer, consumers that take, return and lose slots, crash and
-// restart, statements whose answers are late or lost, settles that are applied late, transactions of handlers, an operator
-// who redrives, discards and cancels, and a message that ends its process. Each delivery is checked against the rows.
+// The model has senders that commit late and keep their locks longer, consumers that take, return and lose slots, crash
+// and restart, statements whose answers are late or lost, settles that are applied late, transactions of handlers, an
+// operator who redrives, discards and cancels, and a message that ends its process. Each delivery is checked against
+// the rows.
 
 type simConsumer struct {
 	n        int
@@ -51,7 +52,8 @@ func (s *sim) chance(n int) bool               { return s.pick(n) == 0 }
 
 func (c *simConsumer) start(s *sim) {
 	c.seq = New(Config{
-		Unread: 2, Blocked: 100, Bytes: 4, Rows: 3, Behind: 4, Holds: s.holds, OneWriter: s.oneWriter, MaxCrashes: simCrashes,
+		Unread: 2, Blocked: 100, Bytes: 4, Rows: 3, Behind: 4, Holds: s.holds, OneWriter: s.oneWriter,
+		MaxCrashes: simCrashes,
 	})
 	c.own, c.out = map[int]int64{}, nil
 }
@@ -91,7 +93,8 @@ func (s *sim) take(c *simConsumer) {
 	var taken []Slot
 	for i := range s.slots {
 		z := &s.slots[i]
-		if z.owner != 0 && s.alive[z.owner] && (z.owner != c.consumer || z.fence == c.own[i]) || !s.calm && s.chance(3) {
+		if z.owner != 0 && s.alive[z.owner] && (z.owner != c.consumer || z.fence == c.own[i]) || !s.calm &&
+			s.chance(3) {
 			continue
 		}
 		if z.owner != 0 && s.fault != forgetOld {

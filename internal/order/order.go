@@ -15,62 +15,63 @@
 //	                     └─▶ toUndo ─▶ idle, over    the outcome is unknown
 //	toUndo ─▶ idle, over    a mark that is not used, or whose outcome is unknown
 //
-// In a state that is left by a task, the message is on the list of the state, waits for a time (Message.wakeAt), or its task is
-// running (Message.task).
+// In a state that is left by a task, the message is on the list of the state, waits for a time (Message.wakeAt), or its
+// task is running (Message.task).
 //
-// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is running, or it is
-// out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no
-// catch-up precedes it. One function, advance (advance.go), decides this after each event.
+// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (its mark is
+// running, or it is out, inTx or toUndo), no dead message holds it, its slot is not leaving, the first message is below
+// the spilled ones, and no catch-up precedes it. One function, advance (advance.go), decides this after each event.
 //
 // # Parts
 //
 // Sequencer (sequencer.go) has the calls of the owner, and is composed of
 //   - memory: messages by state, their timers and counts, and which keys have changed;
-//   - queues: the queue of each key, the next states of its messages (advance.go), and tasks of messages (work.go). It has slots
-//     (key.go: MaxKeys) and held keys (held.go);
+//   - queues: the queue of each key, the next states of its messages (advance.go), and tasks of messages (work.go). It
+//     has slots (key.go: MaxKeys) and held keys (held.go);
 //   - reads: which numbers are read next. It has walks (walk.go) and a Watermark.
 //
 // The Rebalancer decides which slots to own, and makes the Sequencer take, return and drop them.
 //
 // These rules replace special cases:
-//   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. A message
-//     that was delivered, nacked or released, that waits, or that might be marked has no contents.
-//   - A write that changes nothing is followed by a read of the row. The answer to a task of messages has their rows after
-//     the task. An absent row has ended; an unknown row is read later.
-//   - An unknown outcome is resolved by a write of this consumer that raises the fence, or by a read that shows another fence
-//     or no row. Until then the key is closed.
+//   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. A
+//     message that was delivered, nacked or released, that waits, or that might be marked has no contents.
+//   - A write that changes nothing is followed by a read of the row. The answer to a task of messages has their rows
+//     after the task. An absent row has ended; an unknown row is read later.
+//   - An unknown outcome is resolved by a write of this consumer that raises the fence, or by a read that shows another
+//     fence or no row. Until then the key is closed.
 //   - While a slot is leaving, an unknown answer leaves the slot in doubt. Then the next owner marks all numbers drawn.
 //
 // # Reads
 //
-// Slots that were taken together are read by one walk. It has a cursor (the greatest number read) and a watermark, safe:
-// each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
-// catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or a lost
-// session. These events are counted. Rows of the answer that showed an event, and of later answers, wait until a
-// catch-up that began after the event has reached the cursor. Walks whose cursors are equal are merged. A slow read is a read from 0
-// for which no row waits.
+// Slots that were taken together are read by one walk. It has a cursor (the greatest number read) and a watermark,
+// safe: each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at
+// safe. A catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or
+// a lost session. These events are counted. Rows of the answer that showed an event, and of later answers, wait until a
+// catch-up that began after the event has reached the cursor. Walks whose cursors are equal are merged. A slow read is
+// a read from 0 for which no row waits.
 //
-// A key keeps few unread messages. Of the others it stores only the lowest number: it is spilled from there on. A refill
-// reads spilled keys again, when no message before that number is in memory.
+// A key keeps few unread messages. Of the others it stores only the lowest number: it is spilled from there on. A
+// refill reads spilled keys again, when no message before that number is in memory.
 //
 // # Expired leases
 //
-// A message whose last lease has expired is marked, and the mark committed, before its contents are read: if the process dies, the next
-// owner counts it. From the second expired lease in a row on, the key waits for a random time (scatter in message.go). With Config.MaxCrashes
-// of them the message is dead-lettered.
+// A message whose last lease has expired is marked, and the mark committed, before its contents are read: if the
+// process dies, the next owner counts it. From the second expired lease in a row on, the key waits for a random time
+// (scatter in message.go). With Config.MaxCrashes of them the message is dead-lettered.
 //
 // # Invariants
 //
-// I3: no other consumer has delivered numbers above Old. I4: between two deliveries a commit raised the stored fence above the first
-// delivery's. I5: if a row is known, all earlier committed rows of its key are known. I6: safe ≤ cursor. I7: a held key opens only after
-// a catch-up that began after its redrive. I8: each committed message is in memory, above the cursor, at or above the spilled number of its
-// key, not committed at the last sample, or in a pending catch-up. The caller
-// ensures I1 (one owner per slot) and I2 (the local end of the membership comes first and is checked after each answer).
+// I3: no other consumer has delivered numbers above Old. I4: between two deliveries a commit raised the stored fence
+// above the first delivery's. I5: if a row is known, all earlier committed rows of its key are known. I6: safe ≤
+// cursor. I7: a held key opens only after a catch-up that began after its redrive. I8: each committed message is in
+// memory, above the cursor, at or above the spilled number of its key, not committed at the last sample, or in a
+// pending catch-up. The caller ensures I1 (one owner per slot) and I2 (the local end of the membership comes first and
+// is checked after each answer).
 //
 // # SQL Server
 //
-// Its reads wait for locked rows that are not visible, such as rows that a transaction deletes: see Blocked. Locked rows that are visible
-// are returned as Locked: the key waits until a fetch finds the row unlocked or absent.
+// Its reads wait for locked rows that are not visible, such as rows that a transaction deletes: see Blocked. Locked
+// rows that are visible are returned as Locked: the key waits until a fetch finds the row unlocked or absent.
 package order
 
 import (
@@ -118,8 +119,8 @@ type Config struct {
 	MaxCrashes    int  // expired leases in a row that dead-letter a message; 0: no bound
 }
 
-// Slot is a slot that was taken, with the fence of its term. Messages with numbers up to Old are marked before delivery. At most Keys of
-// its keys are at work at a time; 0: no bound.
+// Slot is a slot that was taken, with the fence of its term. Messages with numbers up to Old are marked before
+// delivery. At most Keys of its keys are at work at a time; 0: no bound.
 type Slot struct {
 	Number int
 	Fence  int64
@@ -172,7 +173,8 @@ type Answer struct {
 	Walked   bool  // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64 // the queue's counter of redrives; negative: unknown
 	Rows     []Row
-	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn means no sample.
+	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn means
+	// no sample.
 	Drawn   int64
 	Senders []string
 	Renamed bool  // a sender might be open under another name
@@ -186,10 +188,10 @@ type Kind uint8
 
 // The kinds of tasks.
 const (
-	// Read returns rows of Slots, by number: at most Behind rows in (From, min(Cursor, Upto)], without contents, and at most Rows
-	// rows in (Cursor, Upto], without contents up to Old. There it leaves out the keys in Keys. If the last row is one of them
-	// nevertheless, the read has ended at it. Read, Refill and Fetch leave out the contents of a message with two expired leases
-	// that this consumer has not marked.
+	// Read returns rows of Slots, by number: at most Behind rows in (From, min(Cursor, Upto)], without contents, and at
+	// most Rows rows in (Cursor, Upto], without contents up to Old. There it leaves out the keys in Keys. If the last
+	// row is one of them nevertheless, the read has ended at it. Read, Refill and Fetch leave out the contents of a
+	// message with two expired leases that this consumer has not marked.
 	Read Kind = iota
 	// Refill returns at most Rows rows in (From, Upto] of the keys in Keys, without contents up to Old.
 	Refill
@@ -201,8 +203,8 @@ const (
 	Mark
 	// Lapse releases Messages and counts an expired lease. Locked rows are skipped.
 	Lapse
-	// Release raises the fence of Messages that were not delivered. If this consumer has marked a message, Release clears the
-	// mark and subtracts the attempt. Locked rows are skipped.
+	// Release raises the fence of Messages that were not delivered. If this consumer has marked a message, Release
+	// clears the mark and subtracts the attempt. Locked rows are skipped.
 	Release
 	// Held checks which of Keys, of the slots in KeySlots, are held by a dead message.
 	Held
@@ -240,10 +242,10 @@ type Task struct {
 	of      []*keyQueue // of a Refill, or of Held
 }
 
-// Delivery is a message to deliver. Fence is the fence of the delivery, Message.Fence the stored one. If Expired or Crashed
-// is set, the message is dead-lettered instead: its TTL has ended, or MaxCrashes of its leases have expired in a row. The contents of a
-// crashed message are not read. If the contents could not be read, they are those that Sequencer.Unreadable was called
-// with.
+// Delivery is a message to deliver. Fence is the fence of the delivery, Message.Fence the stored one. If Expired or
+// Crashed is set, the message is dead-lettered instead: its TTL has ended, or MaxCrashes of its leases have expired in
+// a row. The contents of a crashed message are not read. If the contents could not be read, they are those that
+// Sequencer.Unreadable was called with.
 type Delivery struct {
 	*Message
 	Fence            int64
@@ -261,8 +263,9 @@ const (
 	Dead
 	Given // nacked, snoozed or released: due after Settle.Wait
 	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
-	// Returned is not final: the handler has returned after InTx, and the row is read now. If the transaction was rolled back, the
-	// message is delivered again. Until then, or until the end of the lease, the handler may settle it.
+	// Returned is not final: the handler has returned after InTx, and the row is read now. If the transaction was
+	// rolled back, the message is delivered again. Until then, or until the end of the lease, the handler may settle
+	// it.
 	Returned
 )
 

@@ -67,7 +67,8 @@ func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 		if known.ID == row.ID {
 			return
 		}
-		q.mem.setContents(known, nil, 0) // the database assigned the number twice: this row is gone, as a fetch will find
+		// The database assigned the number twice: this row is gone, as a fetch will find
+		q.mem.setContents(known, nil, 0)
 		q.recall(known)
 	}
 	m := &Message{ID: row.ID, Seq: row.Seq, Slot: row.Slot, key: k, gate: q.mem.events}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// reads decides which numbers are read next: those after the cursor, those of a catch-up or a slow read, or those of spilled
-// keys.
+// reads decides which numbers are read next: those after the cursor, those of a catch-up or a slow read, or those of
+// spilled keys.
 type reads struct {
 	mem   *memory
 	walks []*walk
@@ -146,8 +146,8 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// planRefill returns the read of spilled keys that have no message before their spilled number in memory. One read, from the smallest
-// number on, is for all such keys of a walk.
+// planRefill returns the read of spilled keys that have no message before their spilled number in memory. One read,
+// from the smallest number on, is for all such keys of a walk.
 func (r *reads) planRefill(b Budget, now time.Duration) *Task {
 	if b.Room <= 0 {
 		return nil

@@ -17,18 +17,19 @@ import (
 //	   └─────────gave─────────┴─below──── leaving
 //	                            the share
 //
-// Once a second, or less often while each slot has an owner, the caller reads all slots and counts the consumers: a look.
-// The share is ⌈slots/consumers⌉. A consumer with fewer slots takes free ones: slots without an owner, or of an owner whose
-// membership has ended. A consumer with more slots returns those with the fewest busy messages, when none is busy.
+// Once a second, or less often while each slot has an owner, the caller reads all slots and counts the consumers: a
+// look. The share is ⌈slots/consumers⌉. A consumer with fewer slots takes free ones: slots without an owner, or of an
+// owner whose membership has ended. A consumer with more slots returns those with the fewest busy messages, when none
+// is busy.
 //
-//   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that joins
-//     and leaves soon moves no slot.
+//   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that
+//     joins and leaves soon moves no slot.
 //   - Starving: a consumer counts during its membership, whether it takes slots or not. If a slot has been free for
-//     starveAfter, consumers take up to twice their share, and twice as many with each further second. Such slots are kept
-//     for a while, unless the number of consumers changes.
+//     starveAfter, consumers take up to twice their share, and twice as many with each further second. Such slots are
+//     kept for a while, unless the number of consumers changes.
 //
-// The database ensures that a slot has one owner: a take succeeds only if the slot is free or the consumer's own, and the
-// consumer's membership has not ended. Each take raises the slot's fence.
+// The database ensures that a slot has one owner: a take succeeds only if the slot is free or the consumer's own, and
+// the consumer's membership has not ended. Each take raises the slot's fence.
 //
 // It is not safe for concurrent use.
 type Rebalancer struct {
@@ -129,8 +130,8 @@ func (r *Rebalancer) Doubt(now time.Duration) {
 	}
 }
 
-// Unwalked notes that a read of the slot was not walked: another consumer owns it, its fence has changed, or the queue is
-// paused. The first such read brings the next look forward. If that look changes nothing, the queue is paused.
+// Unwalked notes that a read of the slot was not walked: another consumer owns it, its fence has changed, or the queue
+// is paused. The first such read brings the next look forward. If that look changes nothing, the queue is paused.
 func (r *Rebalancer) Unwalked(slot int) {
 	if r.notes[slot].state == owned && !r.unwalked {
 		r.unwalked = true
@@ -265,8 +266,9 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
 	}
 }
 
-// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. If it does, looks are less frequent while each
-// slot has an owner. In any case the next look is not later than lookSoon after the end of another owner's membership.
+// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. If it does, looks are less frequent
+// while each slot has an owner. In any case the next look is not later than lookSoon after the end of another owner's
+// membership.
 func (r *Rebalancer) Calm(calm bool) {
 	if r.calm && !calm {
 		r.next = min(r.next, r.last+lookSettled)

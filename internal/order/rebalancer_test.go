@@ -54,7 +54,8 @@ func (w *shareWorld) newID() [16]byte {
 }
 
 func (w *shareWorld) join() *shareActor {
-	a := &shareActor{w: w, id: w.newID(), holds: map[int]bool{}, fences: map[int]int64{}, leaving: map[int]bool{}, busy: map[int]int{}}
+	a := &shareActor{w: w, id: w.newID(), holds: map[int]bool{}, fences: map[int]int64{}, leaving: map[int]bool{},
+		busy: map[int]int{}}
 	a.r = NewRebalancer(len(w.owners), a.id, a)
 	w.until[a.id], a.local = w.now+shareLease, w.now+shareLease
 	w.all = append(w.all, a)
@@ -253,7 +254,10 @@ func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 		all := func(*rapid.T) { w.tick() }
 		t.Repeat(map[string]func(*rapid.T){
 			"tend": tend, "tend 2": tend, "tend 3": tend, "all": all, "all 2": all,
-			"time":  func(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 1500).Draw(t, "ms")) * time.Millisecond },
+			"time": func(t *rapid.T) {
+				w.now += time.Duration(rapid.IntRange(1, 1500).Draw(t,
+					"ms")) * time.Millisecond
+			},
 			"pause": func(*rapid.T) { w.now += 2 * shareLease },
 			"busy": func(t *rapid.T) {
 				if a := actor(t); w.now < a.local {

@@ -43,8 +43,8 @@ func (s *Sequencer) Take(list []Slot, now time.Duration) {
 	s.queues.move(now)
 }
 
-// SetPolicy changes whether dead messages hold their keys, and how many keys of each slot are at work at once. Held keys open when
-// the database answers that nothing holds them.
+// SetPolicy changes whether dead messages hold their keys, and how many keys of each slot are at work at once. Held
+// keys open when the database answers that nothing holds them.
 func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Duration) {
 	h := &s.queues.held
 	closes := holds && !h.on
@@ -61,8 +61,8 @@ func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Dura
 	s.queues.move(now)
 }
 
-// Return begins to return a slot: no more of its messages are delivered, and its marks are released. When none of its messages is
-// busy, the caller returns it, and then drops it.
+// Return begins to return a slot: no more of its messages are delivered, and its marks are released. When none of its
+// messages is busy, the caller returns it, and then drops it.
 func (s *Sequencer) Return(number int, now time.Duration) {
 	if sl := s.queues.slots[number]; sl != nil && !sl.leaving {
 		sl.leaving = true
@@ -72,7 +72,8 @@ func (s *Sequencer) Return(number int, now time.Duration) {
 	}
 }
 
-// Doubt reports whether an outcome of a slot is unknown. When such a slot is returned, its Old becomes the last number drawn.
+// Doubt reports whether an outcome of a slot is unknown. When such a slot is returned, its Old becomes the last number
+// drawn.
 func (s *Sequencer) Doubt(number int) bool {
 	sl := s.queues.slots[number]
 	return sl != nil && sl.doubt
@@ -122,9 +123,10 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 	return t
 }
 
-// Blocked notes, before Answer, that a read has waited for a lock until its timeout. Its walk is split in two, until the slot of the
-// locked row is read alone: then only that slot waits. Blocked reports whether the walk was split. PostgreSQL's reads never wait for
-// row locks: there the statement itself has timed out, and Answer bounds the next reads.
+// Blocked notes, before Answer, that a read has waited for a lock until its timeout. Its walk is split in two, until
+// the slot of the locked row is read alone: then only that slot waits. Blocked reports whether the walk was split.
+// PostgreSQL's reads never wait for row locks: there the statement itself has timed out, and Answer bounds the next
+// reads.
 func (s *Sequencer) Blocked(t *Task) (split bool) {
 	if s.reads.bounds() || t.Slow { // Answer ends a slow read
 		return false
@@ -177,8 +179,9 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	return false
 }
 
-// open opens keys that a check has found free. If there was a redrive since a key was closed, what it brought back is read first: by a
-// catch-up that the answer has caused, because it was the first to report that redrive, or by one more.
+// open opens keys that a check has found free. If there was a redrive since a key was closed, what it brought back is
+// read first: by a catch-up that the answer has caused, because it was the first to report that redrive, or by one
+// more.
 func (s *Sequencer) open(keys []*keyQueue, a *Answer, redriven int64) {
 	if a.Redriven == redriven && slices.ContainsFunc(keys, func(k *keyQueue) bool { return k.note != redriven }) {
 		s.reads.catchUp(0)
@@ -259,8 +262,8 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 	s.queues.move(now)
 }
 
-// Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with the given
-// contents instead.
+// Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with
+// the given contents instead.
 func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
 	if m.state == toFetch && m.task != nil {
 		s.mem.set(m, idle)
@@ -291,5 +294,6 @@ func (s *Sequencer) Rests(now time.Duration) bool {
 // Counts returns what is in memory.
 func (s *Sequencer) Counts() Counts {
 	ready := s.mem.counts[ready]
-	return Counts{Slots: len(s.queues.slots), Blocked: s.mem.blocked(), Ready: ready, Unread: max(0, s.mem.contents-ready)}
+	return Counts{Slots: len(s.queues.slots), Blocked: s.mem.blocked(), Ready: ready,
+		Unread: max(0, s.mem.contents-ready)}
 }

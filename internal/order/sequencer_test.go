@@ -117,7 +117,8 @@ func TestRowsOfARefillWaitForACatchUp(t *testing.T) {
 		return rows
 	}
 	for range 6 { // the sender of number 4 straggles
-		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 6, Senders: sender, Upto: None, Rows: rows(2, 3, 5, 6)}, o.now)
+		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 6, Senders: sender, Upto: None, Rows: rows(2, 3, 5, 6)},
+			o.now)
 	}
 	require.Equal(t, 1, len(o.mem.spilled))
 	for range 2 {
@@ -160,7 +161,8 @@ func TestAKeyThatIsHeldDoesNotOpenIfARedriveIsNewerThanTheDelivery(t *testing.T)
 	redriven := row(1)
 	redriven.Fence = GivenFence(0, d.Fence) + 1
 	for range 2 { // an answer that reports the redrive, and the catch-up
-		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 1, Upto: None, Rows: []Row{redriven, row(2)}}, o.now)
+		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 1, Upto: None, Rows: []Row{redriven, row(2)}},
+			o.now)
 	}
 	require.False(t, o.reads.walks[0].pending())
 	o.settled(d, Settle{Outcome: Dead})
@@ -450,7 +452,8 @@ func TestAKeyOpensWhileEachAnswerReportsAnotherRedrive(t *testing.T) {
 	first.Fence = 12
 	for redriven := range int64(2) { // the first answer brings the message, and reports a redrive that might precede it
 		require.Empty(t, o.next())
-		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 2 + redriven, Upto: None, Rows: []Row{first, row(2)}}, o.now)
+		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 2 + redriven, Upto: None,
+			Rows: []Row{first, row(2)}}, o.now)
 	}
 	require.Equal(t, []int64{1}, o.next())
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// costly is a database with one key whose index keeps the entries of all rows that have ended, as it does while a snapshot is
-// open. A statement takes time for each number that it walks, and fails if it exceeds its timeout.
+// costly is a database with one key whose index keeps the entries of all rows that have ended, as it does while a
+// snapshot is open. A statement takes time for each number that it walks, and fails if it exceeds its timeout.
 type costly struct {
 	*one
 	drawn   int64
@@ -26,7 +26,8 @@ const perStatement = 1 << 20 // numbers: see sqlbatch.SeqBits
 
 func newCostly(t *testing.T, statements int64) *costly {
 	o := newOne(t, 0, func(c *Config) { c.Behind = 20_000 })
-	return &costly{one: o, drawn: statements * perStatement, base: 10 * time.Millisecond, number: 10 * time.Microsecond, most: 10 * time.Second}
+	return &costly{one: o, drawn: statements * perStatement, base: 10 * time.Millisecond, number: 10 * time.Microsecond,
+		most: 10 * time.Second}
 }
 
 // send draws numbers for some statements. The last one stores a message.
@@ -49,7 +50,8 @@ func (c *costly) step() (acked int) {
 	}
 	for _, seq := range c.rows {
 		if seq > t.From && seq <= end {
-			a.Rows = append(a.Rows, Row{ID: [16]byte{byte(seq >> 20), byte(seq >> 28), byte(seq >> 36)}, Seq: seq, Key: "a", Keyed: true, Contents: seq, Bytes: 1})
+			a.Rows = append(a.Rows, Row{ID: [16]byte{byte(seq >> 20), byte(seq >> 28), byte(seq >> 36)}, Seq: seq,
+				Key: "a", Keyed: true, Contents: seq, Bytes: 1})
 		}
 	}
 	took := c.base + max(0, time.Duration((end-t.From)/perStatement))*c.number
@@ -72,7 +74,8 @@ func (c *costly) step() (acked int) {
 	return acked
 }
 
-// flow sends a message every 100 ms of the given time, and returns the longest time that one of them waited for its delivery.
+// flow sends a message every 100 ms of the given time, and returns the longest time that one of them waited for its
+// delivery.
 func (c *costly) flow(d time.Duration) (most time.Duration) {
 	var sent []time.Duration
 	for end, next := c.now+d, c.now; c.now < end || len(sent) > 0; {
@@ -98,7 +101,8 @@ func TestReadsFromTheBeginningDelayNoMessageHoweverLongTheyTake(t *testing.T) {
 	require.LessOrEqual(t, c.longer, time.Second)
 }
 
-// The consumer starts when a snapshot has kept the entries of many statements. A whole read takes 50 s; a statement may take 10 s.
+// The consumer starts when a snapshot has kept the entries of many statements. A whole read takes 50 s; a statement may
+// take 10 s.
 func TestAnOwnerFindsTheFirstMessageBehindManyEntriesOfDeletedRows(t *testing.T) {
 	c := newCostly(t, 5_000_000)
 	require.LessOrEqual(t, c.flow(10*time.Minute), 3*time.Minute)
@@ -162,7 +166,8 @@ func TestAReadBeginsNearTheLastNumberHoweverLongASenderStaysOpen(t *testing.T) {
 	c.flow(time.Second)
 	c.senders = []string{"s"}
 	c.flow(10 * time.Minute)
-	require.LessOrEqual(t, c.drawn-c.reads.walks[0].safe, int64(1000*perStatement), "only numbers of the last second are read again")
+	require.LessOrEqual(t, c.drawn-c.reads.walks[0].safe, int64(1000*perStatement),
+		"only numbers of the last second are read again")
 }
 
 func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {

@@ -47,7 +47,8 @@ func (w *walk) catching() bool { return w.done < w.catch.event }
 // atEnd reports whether the last read above the cursor has reached the end.
 func (w *walk) atEnd() bool { return !w.more }
 
-// goesOn reports whether messages above the cursor are read: if there is room, and either more are known or poll is set.
+// goesOn reports whether messages above the cursor are read: if there is room, and either more are known or poll is
+// set.
 func (w *walk) goesOn(room, poll bool) bool { return room && (poll || !w.atEnd()) }
 
 // due returns when the next read is due.
@@ -101,8 +102,8 @@ func (w *walk) failed(t *Task, now time.Duration) {
 	}
 }
 
-// took applies the answer to a read. Its rows are in memory, by number, and brought of them are deliverable. ready is the watermark of the
-// samples.
+// took applies the answer to a read. Its rows are in memory, by number, and brought of them are deliverable. ready is
+// the watermark of the samples.
 func (w *walk) took(t *Task, a *Answer, brought int, ready int64, now time.Duration) {
 	w.blocked, w.pauses = false, 0
 	end := min(t.Upto, a.Upto)
@@ -158,8 +159,8 @@ func (w *walk) took(t *Task, a *Answer, brought int, ready int64, now time.Durat
 	}
 }
 
-// stretch adapts the span of the walk to the duration of a read. While a snapshot is open, the index has entries of deleted rows,
-// and a read walks them: it might exceed the statement timeout. drawn is the last number; 0: unknown.
+// stretch adapts the span of the walk to the duration of a read. While a snapshot is open, the index has entries of
+// deleted rows, and a read walks them: it might exceed the statement timeout. drawn is the last number; 0: unknown.
 func (w *walk) stretch(t *Task, a *Answer, drawn int64, now time.Duration) {
 	end := min(t.Upto, cmp.Or(drawn, firstSpan))
 	if t.Rows == 0 {
@@ -175,8 +176,8 @@ func (w *walk) stretch(t *Task, a *Answer, drawn int64, now time.Duration) {
 	}
 }
 
-// merge takes over the slots of another walk with the same cursor. No read is running: one catch-up that begins now is later than
-// all events.
+// merge takes over the slots of another walk with the same cursor. No read is running: one catch-up that begins now is
+// later than all events.
 func (w *walk) merge(o *walk) {
 	for _, sl := range o.slots {
 		sl.walk = w

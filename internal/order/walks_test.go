@@ -106,7 +106,8 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 					s.say("slot %d: %d at work", sl.Number, sl.atWork)
 					for _, k := range sl.keys {
 						for _, m := range k.all {
-							s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, m.gate > sl.walk.done, k.held)
+							s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state,
+								m.gate > sl.walk.done, k.held)
 						}
 					}
 				}
@@ -196,7 +197,8 @@ func TestRandomWalksFindEachFault(t *testing.T) {
 func TestAReadThatEndsAtANumberIsContinuedThere(t *testing.T) {
 	o := newOne(t, 0)
 	r := o.plan(Read)
-	o.Answer(r, &Answer{Walked: true, Drawn: 4, Upto: 2, Rows: []Row{row(1), row(2), row(4)}}, o.now) // 3 might be missing
+	// 3 might be missing
+	o.Answer(r, &Answer{Walked: true, Drawn: 4, Upto: 2, Rows: []Row{row(1), row(2), row(4)}}, o.now)
 	require.False(t, o.Rests(o.now))
 	d := o.one()
 	r = o.plan(Read)

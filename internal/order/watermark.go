@@ -12,8 +12,8 @@ const stragglesAfter = 250 * time.Millisecond
 //
 // It is not safe for concurrent use. The zero value has no sample.
 type Watermark struct {
-	// Ready is the number up to which all senders have ended, except stragglers. A read that begins after the sample sees all messages
-	// up to it.
+	// Ready is the number up to which all senders have ended, except stragglers. A read that begins after the sample
+	// sees all messages up to it.
 	Ready int64
 	drawn int64
 	open  map[string]*sender // at the last sample
@@ -26,10 +26,11 @@ type sender struct {
 	straggles bool
 }
 
-// Sample adds a sample. renamed means that a sender of an earlier sample might be open under an unknown name. from is the
-// lowest bound of the stragglers that have ended since the last sample, whose messages have greater numbers, or None if there
-// are none. forgotten reports that the last number drawn is less than before: the database was restored.
-func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64, forgotten bool) {
+// Sample adds a sample. renamed means that a sender of an earlier sample might be open under an unknown name. from is
+// the lowest bound of the stragglers that have ended since the last sample, whose messages have greater numbers, or
+// None if there are none. forgotten reports that the last number drawn is less than before: the database was restored.
+func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64,
+	forgotten bool) {
 	from = None
 	if forgotten = drawn < w.drawn; forgotten {
 		*w = Watermark{}

@@ -19,7 +19,8 @@ func (q *queues) plan(b Budget, now time.Duration) *Task {
 		{Release, toUndo, b.Items, nil},
 		{Fetch, toFetch, min(b.Room, b.Fetch), nil},
 		{Mark, toMark, min(b.Room, b.Items, max(1, b.Lapsed)), lapsed}, // they might end the process
-		{Mark, toMark, min(b.Room, b.Items), fresh},                    // after Fetch: marked messages are fetched first, while there is room
+		// After Fetch: marked messages are fetched first, while there is room
+		{Mark, toMark, min(b.Room, b.Items), fresh},
 		{Look, inTx, b.Items, nil},
 		{Look, toLook, b.Items, nil},
 	} {
@@ -80,7 +81,8 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 			q.held.at = 0
 		}
 		q.end(m)
-	case was == inTx && row.Fence == m.Fence && now < m.until && (row.Lock != Unlocked || !m.returned): // its handler may settle it after a rollback
+	case was == inTx && row.Fence == m.Fence && now < m.until && (row.Lock != Unlocked || !m.returned):
+		// Its handler may settle it after a rollback.
 		q.mem.pause(m, inTx, now)
 	case was == inTx:
 		q.mem.list(m, toUndo)
@@ -116,7 +118,8 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 	}
 }
 
-// skipped makes a message whose row was skipped by a Mark be read again until the row is not locked. No other message waits for it.
+// skipped makes a message whose row was skipped by a Mark be read again until the row is not locked. No other message
+// waits for it.
 func (q *queues) skipped(m *Message, now time.Duration) {
 	m.mine = false
 	q.mem.set(m, idle)

@@ -1,9 +1,10 @@
-// Package pipe replaces messages of one queue by messages of another queue. One transaction per batch acks the inputs and stores the
-// outputs of the inputs that were still held.
+// Package pipe replaces messages of one queue by messages of another queue. One transaction per batch acks the inputs
+// and stores the outputs of the inputs that were still held.
 //
 // # Goroutines
 //
-// Run runs the goroutine of the writer (package batch). Its caller starts and joins it. Any number of goroutines may call Add.
+// Run runs the goroutine of the writer (package batch). Its caller starts and joins it. Any number of goroutines may
+// call Add.
 //
 // # Failures
 //

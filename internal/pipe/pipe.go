@@ -16,9 +16,10 @@ import (
 
 // Store has the transactions of a Pipe: see Tables.
 type Store interface {
-	// Replace acks, in one transaction, the inputs that are still held, calls outputs with them, and commits. store stores rows in the
-	// transaction; keyed means that an ID or a key might be in the queue already.
-	Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func(held []sqlbatch.Item, store func(rows []sqlbatch.Row, keyed bool) error) error) error
+	// Replace acks, in one transaction, the inputs that are still held, calls outputs with them, and commits. store
+	// stores rows in the transaction; keyed means that an ID or a key might be in the queue already.
+	Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool,
+		outputs func(held []sqlbatch.Item, store func(rows []sqlbatch.Row, keyed bool) error) error) error
 	// Look looks up which inputs exist.
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Connect opens a connection before it is needed, if there are few.
@@ -47,8 +48,8 @@ type Config struct {
 	Health                   batch.Health
 	Isolated                 *base.Isolated
 	Reason                   string // prefix of the last errors of inputs that cannot be replaced
-	// Failed is called for an input that is nacked because its outputs were not stored in time. It returns the delay until the input is due
-	// again.
+	// Failed is called for an input that is nacked because its outputs were not stored in time. It returns the delay
+	// until the input is due again.
 	Failed func(item *Item, err error) (delay time.Duration)
 	// Slots reports that Sent wants the slots of the outputs.
 	Slots bool
@@ -66,8 +67,9 @@ type Item struct {
 	one   [1]sqlbatch.Row // where Rows begins: most items have one output
 	Keyed bool            // an output has a key, or an ID that the caller chose
 
-	alone  time.Time // start of the first transaction of this input alone that timed out or was undone; used by the writer
-	handed bool      // it was passed to the consumer after Longest
+	// Start of the first transaction of this input alone that timed out or was undone; used by the writer
+	alone  time.Time
+	handed bool // it was passed to the consumer after Longest
 }
 
 // Begin makes a zero Item an input without outputs. The Item must not be copied afterwards.
@@ -92,7 +94,8 @@ func New(cfg Config) *Pipe {
 	p.writer = batch.New(batch.Config[*Item]{
 		Full: []int{cfg.Inputs}, Cut: p.fit, Capacity: 2 * cfg.Inputs, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
 		Longest: cfg.Longest, Workers: 1,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: cfg.Timeout},
+		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
+			Timeout: cfg.Timeout},
 		Isolated: cfg.Isolated.Set,
 		Write:    p.write, Absent: p.absent, Done: p.done,
 	})
@@ -113,8 +116,8 @@ func (p *Pipe) Drain() { p.writer.Drain() }
 // Close must be called after the last Add.
 func (p *Pipe) Close() { p.writer.Close() }
 
-// Add adds a handled input. From here on it is being settled: nothing else may settle it. Add waits for room. It returns false if the
-// handler settled the input, or the input is lost.
+// Add adds a handled input. From here on it is being settled: nothing else may settle it. Add waits for room. It
+// returns false if the handler settled the input, or the input is lost.
 func (p *Pipe) Add(item *Item) bool {
 	if !item.In.Take(lease.Ack) {
 		return false
@@ -137,8 +140,8 @@ func (p *Pipe) fit(items []*Item) int {
 	return len(items)
 }
 
-// write replaces inputs by outputs in one transaction, and returns the inputs that it acked. An input that is alone and not replaced within
-// Longest is nacked, and counts as written.
+// write replaces inputs by outputs in one transaction, and returns the inputs that it acked. An input that is alone and
+// not replaced within Longest is nacked, and counts as written.
 func (p *Pipe) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
 	began := time.Now()
 	slices.SortFunc(items, func(a, b *Item) int { return table.CompareItems(a.In.Item, b.In.Item) })
@@ -146,18 +149,19 @@ func (p *Pipe) write(ctx context.Context, items []*Item, skipLocked bool) (writt
 	for i, item := range items {
 		inputs[i] = item.In.Item
 	}
-	err = p.cfg.Store.Replace(ctx, inputs, skipLocked, func(held []sqlbatch.Item, store func([]sqlbatch.Row, bool) error) error {
-		written = nil
-		var rows []sqlbatch.Row
-		keyed := false
-		slices.SortFunc(held, table.CompareItems)
-		for _, item := range items {
-			if _, ok := slices.BinarySearchFunc(held, item.In.Item, table.CompareItems); ok {
-				written, rows, keyed = append(written, item), append(rows, item.Rows...), keyed || item.Keyed
+	err = p.cfg.Store.Replace(ctx, inputs, skipLocked,
+		func(held []sqlbatch.Item, store func([]sqlbatch.Row, bool) error) error {
+			written = nil
+			var rows []sqlbatch.Row
+			keyed := false
+			slices.SortFunc(held, table.CompareItems)
+			for _, item := range items {
+				if _, ok := slices.BinarySearchFunc(held, item.In.Item, table.CompareItems); ok {
+					written, rows, keyed = append(written, item), append(rows, item.Rows...), keyed || item.Keyed
+				}
 			}
-		}
-		return p.outputs(rows, keyed, store)
-	})
+			return p.outputs(rows, keyed, store)
+		})
 	switch {
 	case err == nil:
 		return written, nil
@@ -170,7 +174,8 @@ func (p *Pipe) write(ctx context.Context, items []*Item, skipLocked bool) (writt
 // outputs stores rows in statements.
 func (p *Pipe) outputs(rows []sqlbatch.Row, keyed bool, store func([]sqlbatch.Row, bool) error) error {
 	for len(rows) > 0 {
-		n := send.Cut(rows, p.cfg.BatchRows, p.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
+		n := send.Cut(rows, p.cfg.BatchRows, p.cfg.BatchBytes,
+			func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
 		if err := store(rows[:n], keyed); err != nil {
 			return err
 		}
@@ -179,8 +184,8 @@ func (p *Pipe) outputs(rows []sqlbatch.Row, keyed bool, store func([]sqlbatch.Ro
 	return nil
 }
 
-// late passes an input to the consumer, to be nacked, if its transactions have failed for Longest because the database undid them, or did
-// not finish them in time. It reports whether it did.
+// late passes an input to the consumer, to be nacked, if its transactions have failed for Longest because the database
+// undid them, or did not finish them in time. It reports whether it did.
 func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error) bool {
 	timedOut := ctx.Err() == context.DeadlineExceeded && !table.Unconnected(err)
 	class := p.cfg.Classify(err)
@@ -229,7 +234,8 @@ func (p *Pipe) absent(ctx context.Context, items []*Item) (outcomes []batch.Outc
 	for _, item := range items {
 		item.In.MaybeApplied = item.In.MaybeApplied || item.Unknown
 		if v := item.In.Verdict(item.In.Row(seen)); v != lease.VerdictLocked {
-			outcomes = append(outcomes, batch.Outcome[*Item]{Item: item, Err: v.Err(), Unknown: v == lease.VerdictHidden})
+			outcomes = append(outcomes, batch.Outcome[*Item]{Item: item, Err: v.Err(),
+				Unknown: v == lease.VerdictHidden})
 		}
 	}
 	return outcomes, nil

@@ -58,7 +58,8 @@ func start(t *testing.T) *rig {
 	r.abandoned, r.abandon = context.WithCancel(t.Context())
 	r.home = lease.Home{Owner: r, Parent: t.Context()}
 	r.pipe = pipe.New(pipe.Config{
-		Store: r, From: r, Inputs: 10, BatchRows: 3, BatchBytes: 100, Linger: time.Millisecond, Timeout: time.Second, Longest: 10 * time.Second,
+		Store: r, From: r, Inputs: 10, BatchRows: 3, BatchBytes: 100, Linger: time.Millisecond, Timeout: time.Second,
+		Longest: 10 * time.Second,
 		Classify: func(err error) sqlbatch.Class {
 			switch {
 			case errors.Is(err, errRefused):
@@ -121,7 +122,8 @@ func (r *rig) add(outputs []string, ids ...byte) {
 	synctest.Wait()
 }
 
-func (r *rig) Replace(_ context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func([]sqlbatch.Item, func([]sqlbatch.Row, bool) error) error) error {
+func (r *rig) Replace(_ context.Context, inputs []sqlbatch.Item, skipLocked bool,
+	outputs func([]sqlbatch.Item, func([]sqlbatch.Row, bool) error) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var held []sqlbatch.Item

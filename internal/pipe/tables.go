@@ -27,7 +27,8 @@ func Open(db *sql.DB, maxAge time.Duration, from, to *table.Queue) (*Tables, err
 }
 
 // Replace runs a transaction: see Store.
-func (t *Tables) Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool, outputs func([]sqlbatch.Item, func([]sqlbatch.Row, bool) error) error) error {
+func (t *Tables) Replace(ctx context.Context, inputs []sqlbatch.Item, skipLocked bool,
+	outputs func([]sqlbatch.Item, func([]sqlbatch.Row, bool) error) error) error {
 	acks := t.from.SQL.InOwnTx()
 	if skipLocked {
 		acks = acks.SkipLocked()

@@ -12,25 +12,28 @@ import (
 
 // The order in which the batches of a producer with InFlight 1 are committed, although several are stored concurrently.
 //
-// With one connection the database idles while the client packs, and while it waits for the answer. If a batch is being stored and another
-// one is full, the second one goes ahead in its own transaction: it is packed and inserted while the first one is stored, and committed
-// after it. The first statement of each batch has a ticket, and passes two points. The next batch waits for them:
+// With one connection the database idles while the client packs, and while it waits for the answer. If a batch is being
+// stored and another one is full, the second one goes ahead in its own transaction: it is packed and inserted while the
+// first one is stored, and committed after it. The first statement of each batch has a ticket, and passes two points.
+// The next batch waits for them:
 //
 //	placed   later inserts get no earlier place
 //	over     it is committed, or has failed
 //
-// The place of a transaction is its start time, on databases that use that time. On an ordered queue the place is a number, which the
-// transaction then draws immediately, by Begun.
+// The place of a transaction is its start time, on databases that use that time. On an ordered queue the place is a
+// number, which the transaction then draws immediately, by Begun.
 //
 //	batch n      BEGIN ─ placed ─ INSERT ─────── COMMIT ─ over
 //	batch n + 1           └▶ BEGIN ─ placed ─ INSERT ──────└▶ COMMIT ─ over ─ …
 //
-// If batch n fails, n + 1 cannot have been committed: it is rolled back, and the writer stores it again when n has its outcomes. The same
-// holds for a batch that cannot go ahead because it has dedup keys, chosen IDs or messages of unknown outcome: its INSERT might have to
-// wait for a later open transaction. Such a batch is one statement, which commits by itself.
+// If batch n fails, n + 1 cannot have been committed: it is rolled back, and the writer stores it again when n has its
+// outcomes. The same holds for a batch that cannot go ahead because it has dedup keys, chosen IDs or messages of
+// unknown outcome: its INSERT might have to wait for a later open transaction. Such a batch is one statement, which
+// commits by itself.
 
-// groupsAtOnce is the maximum number of concurrent batches. With three, one is inserted while another one waits for its commit, and a third
-// one for its turn. The two additional round trips should cost nothing on a slow network (estimated, not measured).
+// groupsAtOnce is the maximum number of concurrent batches. With three, one is inserted while another one waits for its
+// commit, and a third one for its turn. The two additional round trips should cost nothing on a slow network
+// (estimated, not measured).
 const groupsAtOnce = 3
 
 // Minimum sizes of a full batch that is worth a transaction.
@@ -77,7 +80,8 @@ func (o *commitOrder) join(number uint64) *ticket {
 	defer o.mu.Unlock()
 	t := o.ticket(number)
 	t.former = o.ticket(number - 1)
-	delete(o.tickets, number-groupsAtOnce-1) // the batch after that one has joined, because no more than groupsAtOnce are being stored
+	// The batch after that one has joined, because no more than groupsAtOnce are being stored
+	delete(o.tickets, number-groupsAtOnce-1)
 	return t
 }
 
@@ -129,13 +133,14 @@ func (o *commitOrder) resting() bool {
 	return time.Now().Before(o.rests)
 }
 
-// mayBegin reports whether a batch is to be stored by storeBegun: earlier batches are being stored, or a full one is waiting, and there are
-// connections for both.
+// mayBegin reports whether a batch is to be stored by storeBegun: earlier batches are being stored, or a full one is
+// waiting, and there are connections for both.
 func (s *Sender) mayBegin(t *ticket, ahead bool) bool {
 	return t != nil && (ahead || s.writer.Full()) && !s.order.resting() && s.cfg.Table.Spare()
 }
 
-// storeBegun stores rows in a transaction. If the batch goes ahead, the transaction is committed after the previous batch.
+// storeBegun stores rows in a transaction. If the batch goes ahead, the transaction is committed after the previous
+// batch.
 func (s *Sender) storeBegun(ctx context.Context, t *ticket, ahead bool, rows []sqlbatch.Row) error {
 	insert := s.cfg.Table.Pack(rows) // while the previous batch is being stored
 	if ahead && (!waitFor(ctx, t.former.isPlaced) || t.former.failed()) {

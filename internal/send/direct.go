@@ -21,9 +21,10 @@ type Direct struct {
 	Timeout     time.Duration // per statement
 }
 
-// Send stores all rows or none, and repeats a failed try until ctx ends, unless the database rejects it. keyed means that an ID or a key
-// might be in the queue already. unknown reports that the rows might be stored despite err.
-func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (receipts []Receipt, unknown bool, err error) {
+// Send stores all rows or none, and repeats a failed try until ctx ends, unless the database rejects it. keyed means
+// that an ID or a key might be in the queue already. unknown reports that the rows might be stored despite err.
+func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (receipts []Receipt, unknown bool,
+	err error) {
 	loop := batch.Loop{Health: &base.Availability{}, Classify: d.Classify}
 	longest := 4 * d.Timeout
 	for {
@@ -57,9 +58,9 @@ func (d Direct) Send(ctx context.Context, rows []sqlbatch.Row, keyed bool) (rece
 	}
 }
 
-// try stores rows in one statement, or in one transaction. A statement for several rows that might be in the queue already is followed by
-// others, so it needs a transaction. The timeout starts again with each statement, and with the commit. late reports that one of them
-// exceeded it.
+// try stores rows in one statement, or in one transaction. A statement for several rows that might be in the queue
+// already is followed by others, so it needs a transaction. The timeout starts again with each statement, and with the
+// commit. late reports that one of them exceeded it.
 func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) (late bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -26,7 +26,8 @@ type Inserts struct {
 	FindIDs  int // of one query
 }
 
-// Store stores rows and fills their receipts. keyed means that an ID or key might be in the queue already: see StoreNew.
+// Store stores rows and fills their receipts. keyed means that an ID or key might be in the queue already: see
+// StoreNew.
 func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
 	if !keyed {
 		return i.Enqueue(ctx, rows)
@@ -36,7 +37,8 @@ func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Rece
 }
 
 // StoreAll stores rows in a transaction, in as many statements as necessary.
-func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool, most, bytes int) error {
+func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool, most,
+	bytes int) error {
 	for len(rows) > 0 {
 		n := Cut(rows, most, bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
 		if err := i.Store(ctx, rows[:n], receipts[:n], keyed); err != nil {
@@ -47,7 +49,8 @@ func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []R
 	return nil
 }
 
-// UndecidedError means that the database repeatedly rejected a row as a duplicate, and had no message that it duplicates.
+// UndecidedError means that the database repeatedly rejected a row as a duplicate, and had no message that it
+// duplicates.
 type UndecidedError struct {
 	Row sqlbatch.Row
 	Err error // of the last INSERT; nil if the INSERT left the row out
@@ -58,7 +61,8 @@ func (e *UndecidedError) Error() string {
 	if e.Row.Key != "" {
 		what = fmt.Sprintf("dedup key %q", e.Row.Key)
 	}
-	text := fmt.Sprintf("the database rejected %s as a duplicate %d times, but the queue has no such message", what, keyTries)
+	text := fmt.Sprintf("the database rejected %s as a duplicate %d times, but the queue has no such message", what,
+		keyTries)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -67,19 +71,22 @@ func (e *UndecidedError) Error() string {
 
 func (e *UndecidedError) Unwrap() error { return e.Err }
 
-// keyTries is the number of INSERTs of a row that the database reports as present and as absent: the conflicting message appeared or
-// disappeared between two statements each time. The pauses between the tries are two seconds in total.
+// keyTries is the number of INSERTs of a row that the database reports as present and as absent: the conflicting
+// message appeared or disappeared between two statements each time. The pauses between the tries are two seconds in
+// total.
 const (
 	keyTries     = 10
 	keyPauseLow  = 5 * time.Millisecond
 	keyPauseHigh = 500 * time.Millisecond
 )
 
-// StoreNew stores rows whose ID or key might be in the queue already. The INSERT leaves out rows that are there, and a query determines
-// which ones. The rest is sent again if the INSERT and the query contradict each other, or if the INSERT meets a row that another
-// transaction has just stored (Duplicate). In a caller's transaction such an error leaves the transaction unchanged; otherwise the next
-// statement fails. With an error, open are the rows that are neither known to be stored nor duplicates by their receipts.
-func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row, err error) {
+// StoreNew stores rows whose ID or key might be in the queue already. The INSERT leaves out rows that are there, and a
+// query determines which ones. The rest is sent again if the INSERT and the query contradict each other, or if the
+// INSERT meets a row that another transaction has just stored (Duplicate). In a caller's transaction such an error
+// leaves the transaction unchanged; otherwise the next statement fails. With an error, open are the rows that are
+// neither known to be stored nor duplicates by their receipts.
+func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row,
+	err error) {
 	index := make(map[[16]byte]int, len(rows))
 	for n := range rows {
 		index[rows[n].ID] = n
@@ -122,9 +129,10 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 	return nil, nil
 }
 
-// explain looks up what kept rows from being stored: their own ID (they are stored already) or a message with their key. It returns the
-// rows for which it found neither: they are to be stored again.
-func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts []Receipt, index map[[16]byte]int) (again []sqlbatch.Row, err error) {
+// explain looks up what kept rows from being stored: their own ID (they are stored already) or a message with their
+// key. It returns the rows for which it found neither: they are to be stored again.
+func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts []Receipt,
+	index map[[16]byte]int) (again []sqlbatch.Row, err error) {
 	for len(missing) > 0 {
 		chunk := missing[:min(len(missing), i.FindIDs)]
 		var ids [][16]byte

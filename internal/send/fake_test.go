@@ -62,8 +62,10 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	open, shut := context.WithCancel(context.Background())
 	abandoned, abandon := context.WithCancelCause(context.Background())
 	cfg := send.Config{
-		Table: f, Classify: classify, Health: health{}, FindIDs: 100, BatchRows: 100, BatchBytes: 1 << 20, BufferBytes: 1 << 20, InFlight: 1,
-		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned, Isolated: func(int, error) {}, Keep: func(o any) any { return kept{o.(int)} },
+		Table: f, Classify: classify, Health: health{}, FindIDs: 100, BatchRows: 100, BatchBytes: 1 << 20,
+		BufferBytes: 1 << 20, InFlight: 1,
+		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned,
+		Isolated: func(int, error) {}, Keep: func(o any) any { return kept{o.(int)} },
 		Unsent: func(o send.Outcome) { f.unsent = append(f.unsent, o.ID) },
 		Names:  func() bool { return true }, Notify: func(n int, _ notify.Slots, _ bool) {
 			time.Sleep(time.Millisecond)
@@ -220,7 +222,8 @@ func idOf(n int) [16]byte { return [16]byte{byte(n >> 8), byte(n), 1} }
 func items(call *send.Call, first, last int) []send.Item {
 	all := make([]send.Item, 0, last-first+1)
 	for n := first; n <= last; n++ {
-		all = append(all, send.Item{Place: batch.Place{Size: 100}, Row: sqlbatch.Row{ID: idOf(n), Body: make([]byte, 10)}, Call: call, Index: n - first})
+		all = append(all, send.Item{Place: batch.Place{Size: 100},
+			Row: sqlbatch.Row{ID: idOf(n), Body: make([]byte, 10)}, Call: call, Index: n - first})
 	}
 	return all
 }

@@ -67,7 +67,8 @@ func Cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, give
 	for i := range items {
 		row, given := of(&items[i])
 		size += len(row.Body) + len(row.Headers)
-		if i == rows || i > 0 && size > bytes || row.Key != "" && keys[row.Key] || given && ids[row.ID] || closed[row.OrderKey] {
+		if i == rows || i > 0 && size > bytes || row.Key != "" && keys[row.Key] || given && ids[row.ID] ||
+			closed[row.OrderKey] {
 			return i
 		}
 		if row.Key != "" && row.OrderKey != "" {

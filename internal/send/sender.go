@@ -55,12 +55,14 @@ type Config struct {
 	Isolated func(items int, err error)
 	// Names reports whether Notify wants the slots of messages.
 	Names func() bool
-	// Notify is called before the outcomes are known, if messages are stored or might be. more means that others follow.
+	// Notify is called before the outcomes are known, if messages are stored or might be. more means that others
+	// follow.
 	Notify func(messages int, slots notify.Slots, more bool)
 	// Explain adds the remedy to an error of the database. It may be nil.
 	Explain func(error) error
-	// Keep copies the origin of an unsent item, so that it does not keep its neighbours in memory. Unsent is called with each such item, in
-	// the order in which they are kept, under a lock: it must not wait. Both may be nil if every item has a Call.
+	// Keep copies the origin of an unsent item, so that it does not keep its neighbours in memory. Unsent is called
+	// with each such item, in the order in which they are kept, under a lock: it must not wait. Both may be nil if
+	// every item has a Call.
 	Keep   func(origin any) any
 	Unsent func(Outcome)
 	// Sent is called for each batch of which some messages were stored.
@@ -105,10 +107,12 @@ func New(cfg Config) *Sender {
 	s.writer = batch.New(batch.Config[*Item]{
 		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
 		Cut: func(items []*Item) int {
-			return Cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })
+			return Cut(items, cfg.BatchRows, cfg.BatchBytes,
+				func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })
 		},
 		InTurn: cfg.InFlight == 1, Workers: cfg.Workers,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
+		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected,
+			Timeout: cfg.StatementTimeout},
 		Isolated: cfg.Isolated,
 		Write:    s.write, Done: s.done,
 	})
@@ -121,8 +125,8 @@ func (s *Sender) Run() { s.writer.Run(s.givenUp) }
 // End releases the resources of Run, after it has returned.
 func (s *Sender) End() { s.giveIn(nil) }
 
-// Close makes Run return when each message has its outcome. Drain disables lingering. Flush waits until all messages that were added are
-// stored, or known to be impossible to store.
+// Close makes Run return when each message has its outcome. Drain disables lingering. Flush waits until all messages
+// that were added are stored, or known to be impossible to store.
 func (s *Sender) Close()                          { s.writer.Close() }
 func (s *Sender) Drain()                          { s.writer.Drain() }
 func (s *Sender) Flush(ctx context.Context) error { return s.writer.Flush(ctx) }
@@ -197,8 +201,8 @@ func (s *Sender) push(n int, item func(i int) *Item) bool {
 	return true
 }
 
-// PushInTurn adds n items without a Call when the buffer has room. After Close begins it does not wait for room: nothing follows these
-// items, and items that could not be stored keep their room until TakeUnsent.
+// PushInTurn adds n items without a Call when the buffer has room. After Close begins it does not wait for room:
+// nothing follows these items, and items that could not be stored keep their room until TakeUnsent.
 func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 	if s.reserve(s.cfg.Open, size) != nil {
 		for i := range n {
@@ -208,7 +212,8 @@ func (s *Sender) PushInTurn(n int, item func(i int) *Item, size int) {
 	s.push(n, item)
 }
 
-// KeepUnsent keeps an item that cannot be stored until TakeUnsent. It takes room in the buffer like any other, at most size.
+// KeepUnsent keeps an item that cannot be stored until TakeUnsent. It takes room in the buffer like any other, at most
+// size.
 func (s *Sender) KeepUnsent(item *Item, size int, err error) {
 	size = min(item.Size, size)
 	if s.reserve(s.cfg.Open, size) != nil {
@@ -241,7 +246,8 @@ func (s *Sender) Full() bool {
 	return n > 0 && s.unanswered.Load() == 0 && !s.buffer.TryAcquire(0) // TryAcquire fails while anything waits
 }
 
-// TakeUnsent returns the items without a Call that are not known to be stored, each to one caller, and frees their room.
+// TakeUnsent returns the items without a Call that are not known to be stored, each to one caller, and frees their
+// room.
 func (s *Sender) TakeUnsent() []Unsent {
 	s.mu.Lock()
 	unsent := s.unsent
@@ -262,7 +268,8 @@ func (s *Sender) answer(n int) {
 	}
 }
 
-// GiveUp resolves all items. It waits neither for statements, because a driver might take long to notice the cancellation, nor for hooks.
+// GiveUp resolves all items. It waits neither for statements, because a driver might take long to notice the
+// cancellation, nor for hooks.
 func (s *Sender) GiveUp() {
 	s.Close() // at once: what a codec returns later is not stored
 	s.giveIn(batch.ErrClosed)
@@ -271,8 +278,8 @@ func (s *Sender) GiveUp() {
 	}
 }
 
-// withdraw gives up the items of a call whose context ended. Items that no statement has, or had with an unknown outcome, are taken back,
-// and are certainly not stored. The outcomes of the rest are too late.
+// withdraw gives up the items of a call whose context ended. Items that no statement has, or had with an unknown
+// outcome, are taken back, and are certainly not stored. The outcomes of the rest are too late.
 func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,8 +294,8 @@ func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 	}
 }
 
-// write stores items in one statement, or the first ones of a batch in a transaction that commits after the previous batch
-// (commitorder.go). With an error it returns the items that are known to be stored.
+// write stores items in one statement, or the first ones of a batch in a transaction that commits after the previous
+// batch (commitorder.go). With an error it returns the items that are known to be stored.
 func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
 	t := s.order.join(items[0].Turn)
 	defer func() { t.end(err == nil) }()
@@ -318,7 +325,8 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 		isOpen[open[i].ID] = true
 	}
 	for i, item := range items {
-		if dup := receipts[i]; !isOpen[item.Row.ID] && (err == nil || !dup.Duplicate) { // what it is a duplicate of may leave
+		// What it is a duplicate of may leave
+		if dup := receipts[i]; !isOpen[item.Row.ID] && (err == nil || !dup.Duplicate) {
 			if dup.Duplicate {
 				item.duplicate = &dup
 			}
@@ -359,8 +367,8 @@ func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	}
 }
 
-// resolve passes outcomes to the calls that wait for them. It keeps items without a Call that are not known to be stored, with their room
-// in the buffer, until TakeUnsent.
+// resolve passes outcomes to the calls that wait for them. It keeps items without a Call that are not known to be
+// stored, with their room in the buffer, until TakeUnsent.
 func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

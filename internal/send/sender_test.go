@@ -48,10 +48,16 @@ func TestSendsShareStatementsAndEachHasItsOutcome(t *testing.T) {
 // TestBatchesAreCommittedInOrder: several are stored concurrently, whatever fails.
 func TestBatchesAreCommittedInOrder(t *testing.T) {
 	for name, failures := range map[string]func(n int) error{
-		"nothing fails":               func(int) error { return nil },
-		"each third statement":        func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%3 == 0] },
-		"the database is away":        func(n int) error { return map[bool]error{true: classed{sqlbatch.Refused}}[n > 4 && n < 30] },
-		"each second, also the first": func(n int) error { return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%2 == 1] },
+		"nothing fails": func(int) error { return nil },
+		"each third statement": func(n int) error {
+			return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%3 == 0]
+		},
+		"the database is away": func(n int) error {
+			return map[bool]error{true: classed{sqlbatch.Refused}}[n > 4 && n < 30]
+		},
+		"each second, also the first": func(n int) error {
+			return map[bool]error{true: classed{sqlbatch.RolledBack}}[n%2 == 1]
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 { // pauses are random

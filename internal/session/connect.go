@@ -24,8 +24,8 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 	return conn, err
 }
 
-// connectFar is connect. far reports that it took longer than a moment because of the network, or of a database that is slow: the ping
-// was slow too.
+// connectFar is connect. far reports that it took longer than a moment because of the network, or of a database that is
+// slow: the ping was slow too.
 func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	type result struct {
@@ -53,8 +53,8 @@ func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, fa
 	}
 }
 
-// Connect returns a connection that answers a ping. The caller owns it and must close it. Connect returns when ctx ends,
-// whatever the driver does.
+// Connect returns a connection that answers a ping. The caller owns it and must close it. Connect returns when ctx
+// ends, whatever the driver does.
 func Connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) { return connect(ctx, db, true) }
 
 func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {

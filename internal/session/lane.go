@@ -183,7 +183,8 @@ func (l *lane) grow() { l.growUnless(len(l.waiting)) }
 
 // growUnless is grow, unless n sessions are being connected. mu is held.
 func (l *lane) growUnless(n int) {
-	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.reserved, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
+	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.reserved, 1) &&
+		!l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
 	}
 	l.start()
@@ -244,7 +245,8 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 	defer l.mu.Unlock()
 	reserved, _, _ := l.retention()
 	switch {
-	case res.Value().broken, l.pool.scarce() && l.open > reserved, l.open > l.reserved && !l.pool.spare(0): // the application needs it
+	case res.Value().broken, l.pool.scarce() && l.open > reserved, l.open > l.reserved && !l.pool.spare(0):
+		// The application needs it.
 		l.drop(res)
 	default:
 		l.assign(res)

@@ -44,7 +44,8 @@ const driverGrace = 20 * time.Millisecond
 
 // newPart returns a part of p. p.mu is held, or p is not shared yet.
 func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
-	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare), maxAge: maxAge, maxIdle: maxIdle}
+	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare),
+		maxAge: maxAge, maxIdle: maxIdle}
 	if p.traits.OneWriter || n.Kind == Note {
 		part.maxAge = 0
 	}
@@ -114,7 +115,8 @@ func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Ro
 	return err
 }
 
-// Within calls f with a context that ends after timeout (Config.StatementTimeout), and names it in the error if it was too short.
+// Within calls f with a context that ends after timeout (Config.StatementTimeout), and names it in the error if it was
+// too short.
 func Within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -130,7 +132,8 @@ func Within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 }
 
 // RunTimed is Run, and returns how long the statement took, without the wait for a session.
-func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
+func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
+	err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {
 		return 0, err
@@ -169,7 +172,8 @@ func (p *Part) afresh(ctx context.Context, s *session, do func() error) error {
 // RunPatient is RunTimed for a statement that can wait. Of such statements of one kind on the *sql.DB,
 // one runs at a time, and one session is enough for them. A statement that hangs delays the others by
 // half a second at most. took excludes the waits for its turn and for a session.
-func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
+func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
+	err error) {
 	defer p.lane.patient.next(ctx)()
 	return p.RunTimed(ctx, st, scan)
 }
@@ -230,7 +234,8 @@ func (p *Part) release(res *puddle.Resource[*session]) {
 // unconnected says what the reason might be.
 func (p *Part) unconnected(err error) error {
 	if p.pool.scarce() {
-		err = fmt.Errorf("%w: there is no answer, or the *sql.DB, its driver's pool, the role or the server allows too few connections", err)
+		err = fmt.Errorf("%w: there is no answer, or the *sql.DB, its driver's pool, the role or the server allows "+
+			"too few connections", err)
 	}
 	return unconnected(err)
 }
@@ -256,7 +261,8 @@ func (p *Part) clean(err error) bool {
 // lost network. The statement is then left behind on its session, which is closed
 // when the driver returns. Its outcome is unknown, and left is true: the statement
 // still uses its arguments and into.
-func (p *Part) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (items []sqlbatch.Item, left bool, err error) {
+func (p *Part) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (items []sqlbatch.Item,
+	left bool, err error) {
 	type result struct {
 		items []sqlbatch.Item
 		err   error

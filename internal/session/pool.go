@@ -150,7 +150,8 @@ func (p *Pool) enough(need [kinds]int) error {
 		return Enough(p.life, p.db, p.dialect)
 	}
 	if most := p.limit(); most > 0 && most < total+1 {
-		return tooFew(most, fmt.Sprintf("keeps %d of them for itself (%s, shared by all queues on it)", total, strings.Join(each, ", ")), total+1)
+		return tooFew(most, fmt.Sprintf("keeps %d of them for itself (%s, shared by all queues on it)", total,
+			strings.Join(each, ", ")), total+1)
 	}
 	return nil
 }
@@ -179,7 +180,8 @@ func Enough(ctx context.Context, db *sql.DB, d sqlbatch.Dialect) error {
 }
 
 func tooFew(most int, why string, least int) error {
-	return fmt.Errorf("the *sql.DB allows %d open connections: chanq %s, and the application needs one; call SetMaxOpenConns(%d) or more", most, why, least)
+	return fmt.Errorf("the *sql.DB allows %d open connections: chanq %s, and the application needs one; call "+
+		"SetMaxOpenConns(%d) or more", most, why, least)
 }
 
 // limit returns how many connections the *sql.DB may open, or 0 for no limit.

@@ -19,8 +19,8 @@ func (p *Pool) scarce() bool { return time.Now().UnixNano() < p.starved.Load() }
 
 func (p *Pool) starve() { p.starved.Store(time.Now().Add(scarcity).UnixNano()) }
 
-// arrived records an attempt to connect that took so long and has ended. far is that of connectFar: connections are not scarce, and
-// the sessions that extend leases have stayed.
+// arrived records an attempt to connect that took so long and has ended. far is that of connectFar: connections are not
+// scarce, and the sessions that extend leases have stayed.
 func (p *Pool) arrived(took time.Duration, far bool) {
 	switch {
 	case far:
@@ -30,7 +30,8 @@ func (p *Pool) arrived(took time.Duration, far bool) {
 	}
 }
 
-// doubtful reports that an attempt to connect takes long, and none has shown yet whether connections are scarce or the network is slow.
+// doubtful reports that an attempt to connect takes long, and none has shown yet whether connections are scarce or the
+// network is slow.
 func (p *Pool) doubtful() bool { return time.Now().UnixNano() >= p.sure.Load() }
 
 // late records that an attempt to connect failed, or takes longer than a moment. It might just wait for a connection

@@ -89,7 +89,8 @@ func TestAHiddenLimitStopsNeitherStatementsNorTheApplication(t *testing.T) {
 				parts := w.consumerAndProducer()
 				stop := w.work(parts)
 				var longest time.Duration
-				for began := time.Now(); time.Since(began) < scarcity+10*time.Second; time.Sleep(100 * time.Millisecond) {
+				for began := time.Now(); time.Since(began) < scarcity+10*time.Second; {
+					time.Sleep(100 * time.Millisecond)
 					asked := time.Now()
 					for {
 						conn, err := w.db.Conn(context.Background())

@@ -88,7 +88,8 @@ func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 		return err
 	}
 	err = s.execute(ctx, stmt, st, scan)
-	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema && s.compiles(ctx, st.Text) {
+	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema &&
+		s.compiles(ctx, st.Text) {
 		return &sqlbatch.RunError{Err: err}
 	}
 	return err
@@ -104,9 +105,11 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 	return true
 }
 
-// execute runs a statement, by stmt if it is prepared. An answer after the end of ctx counts for nothing: the driver might have
-// cancelled the wait of PostgreSQL's commit for the synchronous standby, and what it stored would then be lost with the primary.
-func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+// execute runs a statement, by stmt if it is prepared. An answer after the end of ctx counts for nothing: the driver
+// might have cancelled the wait of PostgreSQL's commit for the synchronous standby, and what it stored would then be
+// lost with the primary.
+func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement,
+	scan func(*sql.Rows) error) error {
 	var err error
 	if scan == nil {
 		if stmt != nil {
@@ -161,8 +164,8 @@ func (s *session) close() {
 	}
 }
 
-// renew replaces the connection by one that nothing has used before: it closes the idle ones of the *sql.DB, which might be affected too.
-// A database with one writer might be in memory, and last as long as they do.
+// renew replaces the connection by one that nothing has used before: it closes the idle ones of the *sql.DB, which
+// might be affected too. A database with one writer might be in memory, and last as long as they do.
 func (s *session) renew(ctx context.Context, p *Pool) error {
 	s.broken = true
 	s.close()

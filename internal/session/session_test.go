@@ -64,7 +64,8 @@ func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
 		var hung []<-chan error
 		stuck := w.join(Settle, 2)
 		hung = append(hung, start(stuck, "hangs"), start(stuck, "hangs"))
-		others := []*Part{w.join(Claim, 1), w.join(Extend, 2), w.join(Enqueue, 1), w.join(Pipe, 1), w.join(Note, 1), w.join(Settle, 2)}
+		others := []*Part{w.join(Claim, 1), w.join(Extend, 2), w.join(Enqueue, 1), w.join(Pipe, 1), w.join(Note, 1),
+			w.join(Settle, 2)}
 		for _, p := range others {
 			require.NoError(w, <-start(p, "x"), "%s", p.need.Kind)
 		}
@@ -260,7 +261,8 @@ func TestNoKindWaitsForAnotherWhereTheApplicationHasUsedUpTheLimit(t *testing.T)
 			}
 			for _, p := range []*Part{claims, settles, sends} {
 				if p != stuck {
-					require.NoError(w, p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil), "%s while %s hang", p.need.Kind, stuck.need.Kind)
+					require.NoError(w, p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil), "%s while %s hang", p.need.Kind,
+						stuck.need.Kind)
 				}
 			}
 			end()
@@ -304,7 +306,9 @@ func TestJoinReportsThatTheLimitIsTooSmall(t *testing.T) {
 	world(t, 4, func(w *database) {
 		p := w.join(Settle, 2)
 		_, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1}, Need{Kind: Extend, Sessions: 2})
-		require.EqualError(w, err, "the *sql.DB allows 4 open connections: chanq keeps 5 of them for itself (1 for claims, 2 for settles, 2 for extensions, shared by all queues on it), and the application needs one; call SetMaxOpenConns(6) or more")
+		require.EqualError(w, err, "the *sql.DB allows 4 open connections: chanq keeps 5 of them for itself (1 for "+
+			"claims, 2 for settles, 2 for extensions, shared by all queues on it), and the application needs one; "+
+			"call SetMaxOpenConns(6) or more")
 		q := w.join(Settle, 2)
 		r := w.join(Note, 5)
 		w.db.SetMaxOpenConns(5)
@@ -422,7 +426,8 @@ func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T)
 	})
 }
 
-// Housekeeping is repeated later. Its refusals, for example of a role that may not write a table, close no idle connections.
+// Housekeeping is repeated later. Its refusals, for example of a role that may not write a table, close no idle
+// connections.
 func TestAStatementThatCanWaitIsNotTriedOnANewConnection(t *testing.T) {
 	world(t, 0, func(w *database) {
 		w.db.SetMaxIdleConns(5)
@@ -529,7 +534,8 @@ func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 func TestTheEndOfAPoolEndsAttemptsToConnect(t *testing.T) {
 	world(t, 0, func(w *database) {
 		gate := make(chan struct{})
-		w.connect = func(context.Context) error { <-gate; return errNoAnswer } // like a driver that waits for a greeting
+		// Like a driver that waits for a greeting
+		w.connect = func(context.Context) error { <-gate; return errNoAnswer }
 		p := w.join(Claim, 1)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

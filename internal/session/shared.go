@@ -58,8 +58,8 @@ func leave(db *sql.DB) {
 	}
 }
 
-// OpenOnce returns a part for one call. It takes its connection like a call of the application; on a database with one writer
-// it uses the only session.
+// OpenOnce returns a part for one call. It takes its connection like a call of the application; on a database with one
+// writer it uses the only session.
 func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
 	if d.Traits().OneWriter {
 		if parts, err := Open(db, d, 0, Need{Kind: call, Sessions: 1}); err == nil {
@@ -69,16 +69,16 @@ func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
 	return Once(db, d)
 }
 
-// Connect takes the reserved connections before they are needed, if the *sql.DB has a limit. It drops its error: the first statement
-// fails in the same way and returns it.
+// Connect takes the reserved connections before they are needed, if the *sql.DB has a limit. It drops its error: the
+// first statement fails in the same way and returns it.
 func (p *Part) Connect(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_ = p.Fill(ctx)
 }
 
-// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one task at a time on the *sql.DB. ok is false
-// during the turn of another task. done ends the turn.
+// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one task at a time on the
+// *sql.DB. ok is false during the turn of another task. done ends the turn.
 func (p *Part) Turn() (done func(), ok bool) {
 	select {
 	case p.pool.turn <- struct{}{}:

@@ -32,7 +32,8 @@ func RunTx(ctx context.Context, tx Tx, st sqlbatch.Statement, scan func(*sql.Row
 }
 
 // RunOn runs a statement without Prior on the caller's connection. See Part.Run.
-func RunOn(ctx context.Context, conn *sql.Conn, d sqlbatch.Dialect, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func RunOn(ctx context.Context, conn *sql.Conn, d sqlbatch.Dialect, st sqlbatch.Statement,
+	scan func(*sql.Rows) error) error {
 	return (&session{conn: conn, dialect: d}).one(ctx, st, scan)
 }
 

@@ -17,7 +17,8 @@ import (
 
 // ExtendTable has the statements of extensions: see table.Table.
 type ExtendTable interface {
-	Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error)
+	Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration,
+		skipLocked bool) (changed []sqlbatch.Item, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Expect announces an extension within d.
 	Expect(d time.Duration)
@@ -30,32 +31,34 @@ type ExtenderConfig struct {
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
 	LeaseFor time.Duration
-	// MaxExtend is how long a lease is extended after a reader has taken it. Taken returns how many leases readers have taken from the
-	// consumer's channel.
+	// MaxExtend is how long a lease is extended after a reader has taken it. Taken returns how many leases readers have
+	// taken from the consumer's channel.
 	MaxExtend time.Duration
 	Taken     func() int64
 	Mover     *lease.Mover  // between the channel and the readers, or nil
 	Timeout   time.Duration // the maximum time of a statement
 	// Consumer returns the ID of the consumer in the database, and when all of its leases end at the latest.
 	Consumer func() (id [16]byte, ends time.Duration)
-	// Lost is called when a lease is no longer held: it has expired, or is lost in the database. The returned function, if not nil, is
-	// called later; only Close waits for it.
+	// Lost is called when a lease is no longer held: it has expired, or is lost in the database. The returned function,
+	// if not nil, is called later; only Close waits for it.
 	Lost func(l *lease.Lease, confirmed bool) (report func())
 	// Unread is called when readers have taken no lease for MaxExtend although leases wait.
 	Unread func()
 }
 
-// Extender tracks the leases that a consumer holds, delivered or in the buffer, and leases whose settle is not stored yet. It extends them,
-// and ends those whose time has passed.
+// Extender tracks the leases that a consumer holds, delivered or in the buffer, and leases whose settle is not stored
+// yet. It extends them, and ends those whose time has passed.
 //
-// The leases are reviewed every third of LeaseFor. A lease with less than five sixths left is extended, so that at least half of its time
-// is left for the statements. A lease is not extended after AckTx (its row is locked by the caller's transaction), nor after MaxExtend.
-// MaxExtend counts from the last review that found the lease in the buffer, or offered by the Mover, which is up to a third of LeaseFor
-// before a reader took it. Leases in the buffer do not expire, because that would count as a crash. The lease that a Mover offers expires
-// when readers have taken none for MaxExtend, because it cannot be released.
+// The leases are reviewed every third of LeaseFor. A lease with less than five sixths left is extended, so that at
+// least half of its time is left for the statements. A lease is not extended after AckTx (its row is locked by the
+// caller's transaction), nor after MaxExtend. MaxExtend counts from the last review that found the lease in the buffer,
+// or offered by the Mover, which is up to a third of LeaseFor before a reader took it. Leases in the buffer do not
+// expire, because that would count as a crash. The lease that a Mover offers expires when readers have taken none for
+// MaxExtend, because it cannot be released.
 //
-// A statement takes at most a sixth of LeaseFor, whatever the driver does, and the next one uses another session: a hanging connection
-// costs time but no lease. The database keeps the later of two ends, so extensions may overlap, and a delayed extension does no harm.
+// A statement takes at most a sixth of LeaseFor, whatever the driver does, and the next one uses another session: a
+// hanging connection costs time but no lease. The database keeps the later of two ends, so extensions may overlap, and
+// a delayed extension does no harm.
 type Extender struct {
 	cfg ExtenderConfig
 
@@ -75,8 +78,8 @@ type Extender struct {
 	losses base.Events
 }
 
-// Kinds of extensions. SQLite rewrites the whole row to extend its lease, so heavy rows have their own statements, after those of the
-// others.
+// Kinds of extensions. SQLite rewrites the whole row to extend its lease, so heavy rows have their own statements,
+// after those of the others.
 const (
 	light = iota
 	heavy
@@ -90,7 +93,8 @@ func NewExtender(cfg ExtenderConfig) *Extender {
 	x.writer = batch.New(batch.Config[*lease.Extension]{
 		Full:    []int{light: max(1, cfg.Traits.AckItems), heavy: 1},
 		Workers: 2, Moment: x.patience() / 2, Longest: x.patience(),
-		Loop:  batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: x.patience(), Longest: cfg.LeaseFor / 6},
+		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: x.patience(),
+			Longest: cfg.LeaseFor / 6},
 		Write: x.write, Absent: x.absent, Done: x.done,
 	})
 	return x
@@ -99,9 +103,9 @@ func NewExtender(cfg ExtenderConfig) *Extender {
 // minSweep avoids useless sweeps of small numbers of leases.
 const minSweep = 2048
 
-// Track registers the leases of one claim. Between ticks a fast reader settles far more leases than are ever held at the same time. Track
-// drops ended leases when they might be half of all, so that their messages do not stay in memory. The Extender owns the slice from here
-// on.
+// Track registers the leases of one claim. Between ticks a fast reader settles far more leases than are ever held at
+// the same time. Track drops ended leases when they might be half of all, so that their messages do not stay in memory.
+// The Extender owns the slice from here on.
 func (x *Extender) Track(leases []*lease.Lease) {
 	first := leases[0]
 	x.mu.Lock()
@@ -183,8 +187,8 @@ func (x *Extender) Ended() <-chan struct{} { return x.stop.Done() }
 func (x *Extender) End()   { x.end() }
 func (x *Extender) Close() { x.losses.Close() }
 
-// review drops leases that are no longer held, and expires leases whose time has passed. It returns the leases to extend that are not in
-// the writer, and the nearest deadline of the rest.
+// review drops leases that are no longer held, and expires leases whose time has passed. It returns the leases to
+// extend that are not in the writer, and the nearest deadline of the rest.
 func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
 	nearest = now + x.cfg.LeaseFor
 	taken := x.cfg.Taken()
@@ -248,8 +252,8 @@ func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 	}
 }
 
-// Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a lease, unless that
-// would be shorter than a healthy database might need.
+// Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
+// lease, unless that would be shorter than a healthy database might need.
 func Patience(leaseFor, timeout time.Duration) time.Duration {
 	return min(timeout, max(leaseFor/6, min(leaseFor/2, moment)))
 }
@@ -275,8 +279,9 @@ func (x *Extender) extendAll(leases []*lease.Lease) {
 	}
 }
 
-// final reports that a lease of an ordered queue has ended here and cannot be extended any more: the consumer, or the one that has taken the
-// slot, makes its message ready again whatever its row says. Also, the consumer might have another membership by then.
+// final reports that a lease of an ordered queue has ended here and cannot be extended any more: the consumer, or the
+// one that has taken the slot, makes its message ready again whatever its row says. Also, the consumer might have
+// another membership by then.
 func final(l *lease.Lease) bool {
 	return l.Message != nil && (l.State() == lease.Expired || base.Now() >= l.Period.Deadline())
 }
@@ -293,10 +298,14 @@ func prolong(l *lease.Lease, end time.Duration) (held bool) {
 	return true
 }
 
-// write extends leases in one statement. It leaves out leases that are final, that were settled meanwhile, or that were acked in a
-// transaction, which locks their rows: they count as written.
-func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, skipLocked bool) (written []*lease.Extension, err error) {
-	slices.SortFunc(extensions, func(a, b *lease.Extension) int { return table.CompareItems(a.Lease.Item, b.Lease.Item) })
+// write extends leases in one statement. It leaves out leases that are final, that were settled meanwhile, or that were
+// acked in a transaction, which locks their rows: they count as written.
+func (x *Extender) write(ctx context.Context, extensions []*lease.Extension,
+	skipLocked bool) (written []*lease.Extension, err error) {
+	slices.SortFunc(extensions, func(a, b *lease.Extension) int {
+		return table.CompareItems(a.Lease.Item,
+			b.Lease.Item)
+	})
 	items := make([]sqlbatch.Item, 0, len(extensions))
 	start := base.Now()
 	consumer, ends := x.cfg.Consumer() // before final: it is the consumer of the leases that are not
@@ -326,7 +335,8 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension, ski
 }
 
 // absent looks up leases that an extension did not return. It leaves out leases whose rows are locked.
-func (x *Extender) absent(ctx context.Context, extensions []*lease.Extension) (outcomes []batch.Outcome[*lease.Extension], err error) {
+func (x *Extender) absent(ctx context.Context,
+	extensions []*lease.Extension) (outcomes []batch.Outcome[*lease.Extension], err error) {
 	ids := make([][16]byte, len(extensions))
 	for i, e := range extensions {
 		ids[i] = e.Lease.Item.ID
@@ -353,16 +363,17 @@ func (x *Extender) done(_ time.Time, outcomes []batch.Outcome[*lease.Extension])
 		case state == lease.Expired: // it has expired meanwhile, which was reported
 			l.Lose(lease.Lost)
 		default:
-			// Lose ignores a lease that is being settled. The settle might have removed the row, and determines the outcome.
+			// Lose ignores a lease that is being settled. The settle might have removed the row, and determines the
+			// outcome.
 			x.Lose(l, lease.Lost)
 		}
 		o.Item.Pending.Store(false)
 	}
 }
 
-// Extend makes a lease last at least d from now. It repeats the statement while another transaction has locked the row, until ctx ends, and
-// fails immediately in any other case. A try takes up to timeout, and holds the turn of Lease.Extend, so that one session is left to the
-// writer.
+// Extend makes a lease last at least d from now. It repeats the statement while another transaction has locked the row,
+// until ctx ends, and fails immediately in any other case. A try takes up to timeout, and holds the turn of
+// Lease.Extend, so that one session is left to the writer.
 func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.Duration) (held bool, err error) {
 	defer func() {
 		if x.due(l, base.Now()) { // the deadline is near
@@ -391,8 +402,10 @@ func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.D
 	}
 }
 
-// tryExtend reports that the lease was extended, or else the state of its row, which is not looked up if the lease is final.
-func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool, row lease.RowState, err error) {
+// tryExtend reports that the lease was extended, or else the state of its row, which is not looked up if the lease is
+// final.
+func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool,
+	row lease.RowState, err error) {
 	start := base.Now()
 	consumer, ends := x.cfg.Consumer()
 	if final(l) { // after Consumer: see write

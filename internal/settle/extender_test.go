@@ -21,7 +21,8 @@ const leaseFor = 30 * time.Second
 // extends runs an Extender whose leases end at *ends at the latest, and returns a function that ends it.
 func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
-		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor, Timeout: 10 * time.Second,
+		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor,
+		Timeout:   10 * time.Second,
 		MaxExtend: time.Hour, Taken: func() int64 { return f.taken.Load() }, Unread: func() { f.unread.Add(1) },
 		Consumer: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
 		Lost: func(l *lease.Lease, confirmed bool) func() {
@@ -85,8 +86,8 @@ func TestAutomaticExtensionEnds(t *testing.T) {
 	})
 }
 
-// TestAutomaticExtensionBeginsWithAReader also checks that a lease is extended while it is in the buffer, and that the consumer detects
-// that readers take none.
+// TestAutomaticExtensionBeginsWithAReader also checks that a lease is extended while it is in the buffer, and that the
+// consumer detects that readers take none.
 func TestAutomaticExtensionBeginsWithAReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -97,7 +98,8 @@ func TestAutomaticExtensionBeginsWithAReader(t *testing.T) {
 		time.Sleep(59 * time.Minute)
 		f.taken.Store(2)
 		time.Sleep(59 * time.Minute)
-		require.Equal(t, []lease.State{lease.Expired, lease.Held, lease.Held}, []lease.State{leases[0].State(), leases[1].State(), leases[2].State()})
+		require.Equal(t, []lease.State{lease.Expired, lease.Held, lease.Held},
+			[]lease.State{leases[0].State(), leases[1].State(), leases[2].State()})
 		f.taken.Store(3)
 		time.Sleep(59 * time.Minute)
 		require.Equal(t, lease.Held, leases[1].State())

@@ -68,7 +68,9 @@ var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, DeadLetterItems: 10}
 // start runs a settler, and returns a function that ends it.
 func (f *fake) start(change func(*settle.Config)) (end func()) {
 	cfg := settle.Config{
-		Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000,
+		Table: f, Traits: traits, Classify: classify, Health: health{},
+		IsLast: func(failures int) bool { return failures >= 3 }, Timeout: 10 * time.Second,
+		Linger: 10 * time.Millisecond, Room: 1000,
 		Awaited: func(*lease.Lease) bool { return false }, Isolated: func(int, error) {},
 		Known: func(*lease.Lease, error) { f.note("known") },
 		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) {
@@ -148,7 +150,8 @@ func (f *fake) failing(fail func(op string, ids [][16]byte) error, after func(op
 }
 
 // change removes rows, or gives them another fence, as a statement does.
-func (f *fake) change(ctx context.Context, op string, items []sqlbatch.Item, removes, extends bool) ([]sqlbatch.Item, bool, error) {
+func (f *fake) change(ctx context.Context, op string, items []sqlbatch.Item, removes,
+	extends bool) ([]sqlbatch.Item, bool, error) {
 	ids := make([][16]byte, len(items))
 	for i, it := range items {
 		ids[i] = it.ID
@@ -192,7 +195,8 @@ func (f *fake) change(ctx context.Context, op string, items []sqlbatch.Item, rem
 	return changed, false, nil
 }
 
-func (f *fake) Ack(ctx context.Context, items []sqlbatch.Item, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+func (f *fake) Ack(ctx context.Context, items []sqlbatch.Item, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool,
+	error) {
 	return f.change(ctx, "ack", items, true, false)
 }
 
@@ -205,20 +209,26 @@ func itemsOf[I any](list []I, item func(I) sqlbatch.Item) (items []sqlbatch.Item
 
 func nacked(i sqlbatch.NackItem) sqlbatch.Item { return i.Item }
 
-func (f *fake) Nack(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+func (f *fake) Nack(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool,
+	error) {
 	return f.change(ctx, "nack", itemsOf(items, nacked), false, false)
 }
 
-func (f *fake) Snooze(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+func (f *fake) Snooze(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool,
+	error) {
 	return f.change(ctx, "snooze", itemsOf(items, nacked), false, false)
 }
 
-func (f *fake) Release(ctx context.Context, items []sqlbatch.ReleaseItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
-	return f.change(ctx, "release", itemsOf(items, func(i sqlbatch.ReleaseItem) sqlbatch.Item { return i.Item }), false, false)
+func (f *fake) Release(ctx context.Context, items []sqlbatch.ReleaseItem, _ bool,
+	_ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "release", itemsOf(items, func(i sqlbatch.ReleaseItem) sqlbatch.Item { return i.Item }), false,
+		false)
 }
 
-func (f *fake) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
-	return f.change(ctx, "dead-letter", itemsOf(items, func(i sqlbatch.DeadLetterItem) sqlbatch.Item { return i.Item }), true, false)
+func (f *fake) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, _ bool,
+	_ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	return f.change(ctx, "dead-letter", itemsOf(items, func(i sqlbatch.DeadLetterItem) sqlbatch.Item { return i.Item }),
+		true, false)
 }
 
 func (f *fake) extend(ctx context.Context, items []sqlbatch.Item) ([]sqlbatch.Item, error) {
@@ -258,7 +268,8 @@ func (f *fake) Changed(leases ...*lease.Lease) {
 // extensions is the table of an Extender.
 type extensions struct{ *fake }
 
-func (x extensions) Extend(ctx context.Context, _ [16]byte, items []sqlbatch.Item, _ time.Duration, _ bool) ([]sqlbatch.Item, error) {
+func (x extensions) Extend(ctx context.Context, _ [16]byte, items []sqlbatch.Item, _ time.Duration,
+	_ bool) ([]sqlbatch.Item, error) {
 	return x.extend(ctx, items)
 }
 func (x extensions) Expect(time.Duration) {}

@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The consumer makes the message ready again before the answer to an extension comes. A settle of unknown outcome must not count the changed
-// row as its own work, as it would before the deadline.
+// The consumer makes the message ready again before the answer to an extension comes. A settle of unknown outcome must
+// not count the changed row as its own work, as it would before the deadline.
 func TestAnExtensionThatIsAnsweredAfterTheEndOfALeaseDoesNotProlongIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

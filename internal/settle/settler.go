@@ -17,11 +17,16 @@ import (
 
 // Table has the statements of settles. Each returns the items whose rows it has changed: see table.Table.
 type Table interface {
-	Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item,
+		left bool, err error)
+	Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
+		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
+		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool,
+		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool,
+		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Alone waits for the turn of a statement that might take long.
 	Alone(ctx context.Context) (done func())
@@ -38,7 +43,8 @@ type Config struct {
 	// LookTimeout is the timeout of a query for settles that their statement did not return.
 	LookTimeout time.Duration
 	Linger      time.Duration // of a settle that no call waits for
-	Room        int           // how many settles may wait before Add blocks; with more than half of them it is backlogged
+	// How many settles may wait before Add blocks; with more than half of them it is backlogged
+	Room int
 
 	// Awaited reports that other messages wait for a settle.
 	Awaited func(*lease.Lease) bool
@@ -67,14 +73,15 @@ func (t *Tally) Add(o Tally) {
 	t.Lost += o.Lost
 }
 
-// Settler stores settles: leases in state Settling are added to its writer, which batches them, repeats failed statements and isolates
-// settles that fail alone. The kind of an item is its lease.Op, so each statement settles in one way.
+// Settler stores settles: leases in state Settling are added to its writer, which batches them, repeats failed
+// statements and isolates settles that fail alone. The kind of an item is its lease.Op, so each statement settles in
+// one way.
 //
-// Each worker has its own session. In normal operation one worker is enough, and the other one waits, so that batches grow with the time
-// that a statement takes.
+// Each worker has its own session. In normal operation one worker is enough, and the other one waits, so that batches
+// grow with the time that a statement takes.
 //
-// A statement returns the (id, fence) of every row that it changed. The Settler looks up the rows that it did not return before it treats a
-// lease as lost: such a row is gone, leased by another consumer, or locked at the moment.
+// A statement returns the (id, fence) of every row that it changed. The Settler looks up the rows that it did not
+// return before it treats a lease as lost: such a row is gone, leased by another consumer, or locked at the moment.
 type Settler struct {
 	cfg       Config
 	writer    *batch.Writer[*lease.Lease]
@@ -83,9 +90,11 @@ type Settler struct {
 }
 
 const (
-	// Workers is how many batches of a Settler may be written at the same time: one, and another that continues if the first hangs.
+	// Workers is how many batches of a Settler may be written at the same time: one, and another that continues if the
+	// first hangs.
 	Workers = 2
-	// moment is how long a statement may take before the next batch is stored concurrently: longer than in a healthy database.
+	// moment is how long a statement may take before the next batch is stored concurrently: longer than in a healthy
+	// database.
 	moment = 250 * time.Millisecond
 	// awaitedLinger is how long a settle that a caller waits for may linger if there are many at once.
 	awaitedLinger = 5 * time.Millisecond
@@ -94,8 +103,8 @@ const (
 // Linger is how long a settle that no call waits for waits for others to join its statement: a small part of a lease.
 func Linger(leaseFor time.Duration) time.Duration { return min(5*time.Millisecond, leaseFor/10) }
 
-// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is so short
-// that a healthy database might need as long.
+// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the
+// lease is so short that a healthy database might need as long.
 func TryTimeout(leaseFor, statement time.Duration) time.Duration {
 	return min(statement, max(leaseFor/3, time.Second))
 }
@@ -114,7 +123,8 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
 		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
-		Loop:     batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: cfg.Timeout},
+		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
+			Timeout: cfg.Timeout},
 		Isolated: cfg.Isolated,
 		Write:    s.write, Absent: s.absent, Done: s.Done,
 	})
@@ -124,7 +134,8 @@ func New(cfg Config, abandoned context.Context) *Settler {
 // Run stores settles until the writer is closed and each has an outcome, or the owner gives up.
 func (s *Settler) Run() { s.writer.Run(s.abandoned) }
 
-// Add adds a lease in state Settling when there is room. It returns batch.ErrClosed after Close, or the cause of ctx's end.
+// Add adds a lease in state Settling when there is room. It returns batch.ErrClosed after Close, or the cause of ctx's
+// end.
 func (s *Settler) Add(ctx context.Context, l *lease.Lease) error {
 	s.prepare(l)
 	return s.writer.Add(ctx, l, s.urgency(l))
@@ -151,8 +162,8 @@ func (s *Settler) prepare(l *lease.Lease) {
 	l.Kind = uint8(l.Op)
 }
 
-// Drain stores later settles without lingering, and Expedite the waiting ones. Close makes Run return when each settle has its outcome.
-// Flush waits until each settle that was added has its outcome.
+// Drain stores later settles without lingering, and Expedite the waiting ones. Close makes Run return when each settle
+// has its outcome. Flush waits until each settle that was added has its outcome.
 func (s *Settler) Drain()                          { s.writer.Drain() }
 func (s *Settler) Expedite()                       { s.writer.Expedite() }
 func (s *Settler) Close()                          { s.writer.Close() }
@@ -182,9 +193,10 @@ type scratch struct {
 	changed     []sqlbatch.Item
 }
 
-// write settles leases, all in one way, and returns the leases whose (id, fence) the database returned. They are first in leases
-// afterwards.
-func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked bool) (written []*lease.Lease, err error) {
+// write settles leases, all in one way, and returns the leases whose (id, fence) the database returned. They are first
+// in leases afterwards.
+func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked bool) (written []*lease.Lease,
+	err error) {
 	defer s.gainTime(ctx, leases)()
 	slices.SortFunc(leases, func(a, b *lease.Lease) int { return table.CompareItems(a.Item, b.Item) })
 	x := s.scratch.Get().(*scratch)
@@ -200,7 +212,8 @@ func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked b
 	return front(leases, changed), nil
 }
 
-// front moves the leases whose items were changed to the front, and returns them. leases are in the order of table.CompareItems.
+// front moves the leases whose items were changed to the front, and returns them. leases are in the order of
+// table.CompareItems.
 func front(leases []*lease.Lease, changed []sqlbatch.Item) []*lease.Lease {
 	if !slices.IsSortedFunc(changed, table.CompareItems) {
 		slices.SortFunc(changed, table.CompareItems)
@@ -218,9 +231,9 @@ func front(leases []*lease.Lease, changed []sqlbatch.Item) []*lease.Lease {
 	return leases[:n]
 }
 
-// gainTime makes a lease last for a statement that has more time than usual, and as long again after it: nothing can extend the lease of a
-// row that a settle has locked. It ignores errors, because the statement gets the same error. end is to be called after the statement: if
-// the pool has a limit, only one such statement at a time has a session.
+// gainTime makes a lease last for a statement that has more time than usual, and as long again after it: nothing can
+// extend the lease of a row that a settle has locked. It ignores errors, because the statement gets the same error. end
+// is to be called after the statement: if the pool has a limit, only one such statement at a time has a session.
 func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
@@ -242,13 +255,15 @@ func fingerprint(l *lease.Lease) int64 {
 	return base.Fingerprint(l.Text[:min(len(l.Text), sqlbatch.MaxError)]) // of the stored text
 }
 
-func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease, skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {
+func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease,
+	skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {
 	into := x.changed[:0]
 	switch op {
 	case lease.Nack, lease.Snooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
-			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: l.Delay, Error: l.Text})
+			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: l.Delay,
+				Error: l.Text})
 		}
 		if op == lease.Snooze {
 			return t.Snooze(ctx, x.nacks, skipLocked, into)
@@ -257,7 +272,8 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 	case lease.Dead:
 		x.deadLetters = x.deadLetters[:0]
 		for _, l := range leases {
-			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
+			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery,
+				Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
 		}
 		return t.DeadLetter(ctx, x.deadLetters, skipLocked, into)
 	case lease.Release:
@@ -276,7 +292,8 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 }
 
 // absent looks up settles that their statement did not return. It leaves out settles whose rows are locked.
-func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease], err error) {
+func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease],
+	err error) {
 	seen, err := s.cfg.Table.Look(ctx, s.cfg.LookTimeout, lease.IDs(leases))
 	if err != nil {
 		return nil, err
@@ -286,7 +303,8 @@ func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes [
 		case lease.VerdictLocked:
 			l.Locked = true
 		default:
-			outcomes = append(outcomes, batch.Outcome[*lease.Lease]{Item: l, Err: v.Err(), Unknown: v == lease.VerdictHidden})
+			outcomes = append(outcomes, batch.Outcome[*lease.Lease]{Item: l, Err: v.Err(),
+				Unknown: v == lease.VerdictHidden})
 		}
 	}
 	return outcomes, nil
@@ -337,7 +355,9 @@ func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
 	return s.failed(o, true)
 }
 
-// failed returns the outcome of a settle that is not known to be stored, because the database refused it or the consumer gave up.
+// failed returns the outcome of a settle that is not known to be stored, because the database refused it or the
+// consumer gave up.
 func (s *Settler) failed(o batch.Outcome[*lease.Lease], refused bool) error {
-	return &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Refused: refused, Err: o.Err}
+	return &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Refused: refused,
+		Err: o.Err}
 }

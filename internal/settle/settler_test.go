@@ -49,7 +49,8 @@ func TestEachWayToSettleHasAStatementOfItsOwn(t *testing.T) {
 		end()
 		var sum settle.Tally
 		for _, s := range f.stored {
-			sum.Acked, sum.Nacked, sum.Released, sum.Dead = sum.Acked+s.Acked, sum.Nacked+s.Nacked, sum.Released+s.Released, sum.Dead+s.Dead
+			sum.Acked, sum.Nacked, sum.Released, sum.Dead = sum.Acked+s.Acked, sum.Nacked+s.Nacked,
+				sum.Released+s.Released, sum.Dead+s.Dead
 		}
 		require.Equal(t, settle.Tally{Acked: 2, Nacked: 2, Released: 4, Dead: 2}, sum)
 		for _, call := range []string{"ack(2)", "nack(2)", "snooze(2)", "release(2)", "dead-letter(2)"} {
@@ -158,7 +159,9 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		end := f.start(nil)
 		end()
 		f.settler = settle.New(settle.Config{
-			Table: f, Traits: traits, Classify: classify, Health: health{}, IsLast: func(failures int) bool { return failures >= 3 }, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
+			Table: f, Traits: traits, Classify: classify, Health: health{},
+			IsLast: func(failures int) bool { return failures >= 3 }, Timeout: time.Second,
+			Linger: time.Millisecond, Room: 10,
 			Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {},
 			Stored: func(time.Time, settle.Tally, []*lease.Lease) {}, Broken: func(string, error) {},
 		}, ctx)

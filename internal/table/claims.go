@@ -32,7 +32,8 @@ func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql
 	return err
 }
 
-func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
+func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
+	err error) {
 	if c.busy {
 		return c.Part.RunTimed(ctx, st, scan)
 	}
@@ -82,17 +83,21 @@ type ClaimedRows struct {
 
 func (r *ClaimedRows) scan(rows *sql.Rows) error {
 	if r.columns == nil {
-		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.kind, &r.headers, &r.body, &r.size}
+		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due,
+			&r.expires, &r.key, &r.kind, &r.headers, &r.body, &r.size}
 	}
 	if err := rows.Scan(r.columns...); err != nil {
 		return err
 	}
 	row := Claimed{
 		Row: Row{
-			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued, Due: r.due, Expires: r.expires,
-			Key: r.arena.Keep(r.key), Type: r.arena.Keep(r.kind), Headers: r.arena.Keep(r.headers), Body: r.arena.Keep(r.body),
+			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued,
+			Due: r.due, Expires: r.expires,
+			Key: r.arena.Keep(r.key), Type: r.arena.Keep(r.kind), Headers: r.arena.Keep(r.headers),
+			Body: r.arena.Keep(r.body),
 		},
-		Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size), LeftOut: r.Inline < 0 || int(r.size) > r.Inline,
+		Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size), LeftOut: r.Inline < 0 ||
+			int(r.size) > r.Inline,
 	}
 	copy(row.Item.ID[:], r.id)
 	r.Bytes += row.Size

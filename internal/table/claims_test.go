@@ -9,7 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Two claims in one millisecond, the first of which the database has lost, get the same fence with a probability of one in a million.
+// Two claims in one millisecond, the first of which the database has lost, get the same fence with a probability of one
+// in a million.
 func TestSaltsAreDrawnFromTwentyBits(t *testing.T) {
 	require.Equal(t, 20, sqlbatch.FenceBits)
 	seen := map[int64]bool{}

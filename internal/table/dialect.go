@@ -23,11 +23,13 @@ func DialectNamed(field, name string) (sqlbatch.Dialect, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is %.63q: must be %q, %q or %q", field, name, sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
+	return nil, fmt.Errorf("%s is %.63q: must be %q, %q or %q", field, name, sqlserver.Dialect.Name(),
+		postgres.Dialect.Name(), sqlite.Dialect.Name())
 }
 
-// DialectOf returns the dialect with the given name. If the name is "", it returns the dialect of the database: by the package of its
-// driver or, if that is unknown, by the database's version. A session.NotRunError means that the database did not answer.
+// DialectOf returns the dialect with the given name. If the name is "", it returns the dialect of the database: by the
+// package of its driver or, if that is unknown, by the database's version. A session.NotRunError means that the
+// database did not answer.
 func DialectOf(ctx context.Context, db *sql.DB, given string) (sqlbatch.Dialect, error) {
 	switch {
 	case db == nil:
@@ -42,7 +44,8 @@ func DialectOf(ctx context.Context, db *sql.DB, given string) (sqlbatch.Dialect,
 	switch path := t.PkgPath(); { // no driver is imported here
 	case path == "github.com/microsoft/go-mssqldb", strings.HasPrefix(path, "github.com/microsoft/go-mssqldb/"):
 		return sqlserver.Dialect, nil
-	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
+	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"),
+		path == "github.com/lib/pq":
 		return postgres.Dialect, nil
 	case path == "modernc.org/sqlite", path == "github.com/chanq/chanq/embedded":
 		return sqlite.Dialect, nil
@@ -55,8 +58,8 @@ func DialectOf(ctx context.Context, db *sql.DB, given string) (sqlbatch.Dialect,
 	}
 }
 
-// versions are the queries by which a database is recognized, and the prefixes of the answers. PostgreSQL, which logs each failed
-// statement, understands the first one.
+// versions are the queries by which a database is recognized, and the prefixes of the answers. PostgreSQL, which logs
+// each failed statement, understands the first one.
 var versions = []struct {
 	dialect        sqlbatch.Dialect
 	text, expected string
@@ -66,8 +69,8 @@ var versions = []struct {
 	{sqlserver.Dialect, "SELECT @@VERSION; SELECT 1", "Microsoft SQL "},
 }
 
-// askDialect queries the version of the database. A failed query might mean that the database does not know it, or that the connection is
-// broken: SELECT 1 shows which.
+// askDialect queries the version of the database. A failed query might mean that the database does not know it, or that
+// the connection is broken: SELECT 1 shows which.
 func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
 	conn, err := session.Connect(ctx, db)
 	if err != nil {
@@ -83,7 +86,8 @@ func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
 		case !strings.HasPrefix(answer, v.expected):
 			answers = append(answers, fmt.Sprintf("%.80q", answer))
 		case v.dialect == sqlserver.Dialect && sets < 2:
-			return nil, errors.New("it returns the first result set of a batch only, and hides errors that follow: its rows must have the methods of database/sql/driver.RowsNextResultSet")
+			return nil, errors.New("it returns the first result set of a batch only, and hides errors that follow: " +
+				"its rows must have the methods of database/sql/driver.RowsNextResultSet")
 		default:
 			return v.dialect, nil
 		}
@@ -91,11 +95,14 @@ func askDialect(ctx context.Context, db *sql.DB) (sqlbatch.Dialect, error) {
 	if _, _, err := ask(ctx, conn, "SELECT 1"); err != nil {
 		return nil, &session.NotRunError{Err: err, Unconnected: true}
 	}
-	return nil, fmt.Errorf("unknown driver, and the database is neither SQL Server, PostgreSQL nor SQLite (its version: %s): if it accepts the SQL of one of them, set Config.Dialect to %q, %q or %q",
-		cmp.Or(strings.Join(answers, ", "), "none"), sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
+	return nil, fmt.Errorf("unknown driver, and the database is neither SQL Server, PostgreSQL nor SQLite (its "+
+		"version: %s): if it accepts the SQL of one of them, set Config.Dialect to %q, %q or %q",
+		cmp.Or(strings.Join(answers, ", "), "none"), sqlserver.Dialect.Name(), postgres.Dialect.Name(),
+		sqlite.Dialect.Name())
 }
 
-// ask returns the value of the first result set, and the number of result sets. It reads all of them, because any might have an error.
+// ask returns the value of the first result set, and the number of result sets. It reads all of them, because any might
+// have an error.
 func ask(ctx context.Context, conn *sql.Conn, text string) (answer string, sets int, err error) {
 	rows, err := conn.QueryContext(ctx, text)
 	if err != nil {

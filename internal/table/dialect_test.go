@@ -76,12 +76,16 @@ func TestTheDatabaseOfAnUnknownDriverIsAskedForItsVersion(t *testing.T) {
 		want    sqlbatch.Dialect
 		words   []string
 	}{
-		"PostgreSQL": {map[string][]string{askPostgres: {"PostgreSQL 15.6 on x86_64-pc-linux-gnu, compiled by gcc"}}, postgres.Dialect, nil},
-		"SQLite":     {map[string][]string{askSQLite: {"3.40.1"}}, sqlite.Dialect, nil},
-		"SQL Server": {map[string][]string{askSQLServer: {"Microsoft SQL Server 2022 (RTM-CU14)", "1"}}, sqlserver.Dialect, nil},
-		"Azure":      {map[string][]string{askSQLServer: {"Microsoft SQL Azure (RTM) - 12.0.2000.8", "1"}}, sqlserver.Dialect, nil},
+		"PostgreSQL": {map[string][]string{askPostgres: {"PostgreSQL 15.6 on x86_64-pc-linux-gnu, compiled by gcc"}},
+			postgres.Dialect, nil},
+		"SQLite": {map[string][]string{askSQLite: {"3.40.1"}}, sqlite.Dialect, nil},
+		"SQL Server": {map[string][]string{askSQLServer: {"Microsoft SQL Server 2022 (RTM-CU14)", "1"}},
+			sqlserver.Dialect, nil},
+		"Azure": {map[string][]string{askSQLServer: {"Microsoft SQL Azure (RTM) - 12.0.2000.8", "1"}},
+			sqlserver.Dialect, nil},
 		"CockroachDB": {map[string][]string{askPostgres: {"CockroachDB CCL v24.1.0"}, askAnything: {"1"}}, nil,
-			[]string{"driver table_test.stranger", "neither SQL Server, PostgreSQL nor SQLite", `"CockroachDB CCL v24.1.0"`, `set Config.Dialect to "sqlserver", "postgres" or "sqlite"`}},
+			[]string{"driver table_test.stranger", "neither SQL Server, PostgreSQL nor SQLite",
+				`"CockroachDB CCL v24.1.0"`, `set Config.Dialect to "sqlserver", "postgres" or "sqlite"`}},
 		"MySQL": {map[string][]string{askPostgres: {"8.0.36"}, askSQLServer: {"8.0.36", "1"}, askAnything: {"1"}}, nil,
 			[]string{`its version: "8.0.36", "8.0.36"`, "set Config.Dialect"}},
 		"silence": {map[string][]string{askAnything: {"1"}}, nil, []string{"its version: none", "set Config.Dialect"}},

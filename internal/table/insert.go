@@ -72,7 +72,8 @@ func (t Table) InOwnTx(ctx context.Context, f func(Begun) error) error {
 	return t.Part.InTx(ctx, func(tx *sql.Tx) error { return f(Begun{t.Queue, tx}) })
 }
 
-// Draw draws the number that gives the rows of an ordered queue their place, unless the INSERT does it. It reports whether it did.
+// Draw draws the number that gives the rows of an ordered queue their place, unless the INSERT does it. It reports
+// whether it did.
 func (b Begun) Draw(ctx context.Context) (drawn bool, err error) {
 	begun := b.q.SQL.Begun()
 	if !b.q.Ordered || begun.Text == "" {

@@ -52,7 +52,8 @@ func (s *Stored) Scan(rows *sql.Rows) error {
 	var retain, retainDead int64
 	p := &s.Policy
 	err := rows.Scan(&s.Version, &s.MinVersion, &s.Features, &s.Paused, &kind, &s.Slots,
-		&p.Holds, &p.MaxKeys, &p.MaxAttempts, &p.MaxBody, &retain, &retainDead, &s.ShardIndex, &s.ShardCount, &s.ShardSet,
+		&p.Holds, &p.MaxKeys, &p.MaxAttempts, &p.MaxBody, &retain, &retainDead, &s.ShardIndex, &s.ShardCount,
+		&s.ShardSet,
 		&s.PausedAt, &s.PausedBy, &s.PauseReason, &s.Identity)
 	p.Retain, p.RetainDead = time.Duration(retain)*time.Millisecond, time.Duration(retainDead)*time.Millisecond
 	return err
@@ -62,9 +63,11 @@ func (s *Stored) Scan(rows *sql.Rows) error {
 func (s *Stored) Unusable() error {
 	switch unknown := s.Features &^ sqlbatch.Features; {
 	case s.MinVersion > sqlbatch.Version:
-		return fmt.Errorf("the schema's version is %d, for programs of version %d or later, and this one is of version %d; upgrade this program", s.Version, s.MinVersion, sqlbatch.Version)
+		return fmt.Errorf("the schema's version is %d, for programs of version %d or later, and this one is of "+
+			"version %d; upgrade this program", s.Version, s.MinVersion, sqlbatch.Version)
 	case unknown != 0:
-		return fmt.Errorf("the schema's version is %d, with features (%#x) that this program of version %d does not know; upgrade this program", s.Version, unknown, sqlbatch.Version)
+		return fmt.Errorf("the schema's version is %d, with features (%#x) that this program of version %d does not "+
+			"know; upgrade this program", s.Version, unknown, sqlbatch.Version)
 	}
 	return nil
 }

@@ -31,7 +31,8 @@ func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) er
 	switch t.Kind {
 	case order.Read:
 		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
-			Consumer: consumer, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Consumer: consumer, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows,
+			Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 		if err == nil && !t.Slow {
 			o.busy = a.Contents > 0
@@ -39,7 +40,8 @@ func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) er
 		return err
 	case order.Refill:
 		return o.look(o.SQL.Refill(sqlbatch.RefillParams{
-			Consumer: consumer, Slots: t.Slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Consumer: consumer, Slots: t.Slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys,
+			Inline: inline,
 		}), a.scan)
 	case order.Held:
 		return o.held(t, a)
@@ -70,8 +72,11 @@ func (o *Ordered) held(t *order.Task, a *Answer) error {
 	})
 }
 
-// find looks up messages, or fetches them. For a locked row the database might know only the ID: the rest is filled in from messages.
-func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, consumer [16]byte, t *order.Task, messages []*order.Message, a *Answer) error {
+// find looks up messages, or fetches them. For a locked row the database might know only the ID: the rest is filled in
+// from messages.
+func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error,
+	st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, consumer [16]byte, t *order.Task,
+	messages []*order.Message, a *Answer) error {
 	ids := make([][16]byte, len(messages))
 	for i, m := range messages {
 		ids[i] = m.ID
@@ -91,7 +96,8 @@ func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error
 	return err
 }
 
-// write marks messages, releases them, or records that their leases expired. It returns the messages that it did not change.
+// write marks messages, releases them, or records that their leases expired. It returns the messages that it did not
+// change.
 func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []*order.Message, err error) {
 	var st sqlbatch.Statement
 	if t.Kind == order.Mark {
@@ -183,7 +189,8 @@ type Answer struct {
 func (a *Answer) scan(rows *sql.Rows) error {
 	if a.columns == nil {
 		a.columns = []any{
-			&a.id, &a.priority, &a.fence, &a.attempts, &a.lapses, &a.expired, &a.enqueued, &a.due, &a.expires, &a.key, &a.kind, &a.headers, &a.body,
+			&a.id, &a.priority, &a.fence, &a.attempts, &a.lapses, &a.expired, &a.enqueued, &a.due, &a.expires, &a.key,
+			&a.kind, &a.headers, &a.body,
 			&a.size, &a.slot, &a.seq, &a.orderKey, &a.wait, &a.lives, &a.holder, &a.held, &a.given, &a.locked,
 		}
 	}
@@ -202,8 +209,10 @@ func (a *Answer) scan(rows *sql.Rows) error {
 		return nil
 	}
 	row := order.Row{
-		Seq: a.seq, Slot: int(a.slot), Fence: a.fence, Wait: time.Duration(a.wait) * time.Millisecond, Lives: time.Duration(a.lives.Int64) * time.Millisecond,
-		Held: a.held != 0, Holder: order.Holder(a.holder), Attempts: int(a.attempts), Lapses: int(a.lapses), Lock: order.Lock(a.locked),
+		Seq: a.seq, Slot: int(a.slot), Fence: a.fence, Wait: time.Duration(a.wait) * time.Millisecond,
+		Lives: time.Duration(a.lives.Int64) * time.Millisecond,
+		Held:  a.held != 0, Holder: order.Holder(a.holder), Attempts: int(a.attempts), Lapses: int(a.lapses),
+		Lock: order.Lock(a.locked),
 	}
 	if a.expired != 0 {
 		row.Lives = -1
@@ -215,13 +224,15 @@ func (a *Answer) scan(rows *sql.Rows) error {
 		row.Key = string(a.id)
 	}
 	in := Row{
-		Priority: int8(a.priority), Attempts: int(a.attempts), Lapses: int(a.lapses), Enqueued: a.enqueued, Due: a.due, Expires: a.expires,
+		Priority: int8(a.priority), Attempts: int(a.attempts), Lapses: int(a.lapses), Enqueued: a.enqueued, Due: a.due,
+		Expires: a.expires,
 	}
 	if row.Keyed {
 		in.OrderKey = row.Key
 	}
 	if a.Last = in; a.given != 0 {
-		in.Key, in.Type, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.kind), a.arena.Keep(a.headers), a.arena.Keep(a.body)
+		in.Key, in.Type, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.kind), a.arena.Keep(a.headers),
+			a.arena.Keep(a.body)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
 		a.Contents++
 		a.Lapsed = a.Lapsed || row.Lapses > 0

@@ -33,7 +33,8 @@ func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err e
 		found = true
 		var key, kind, headers, body sql.RawBytes
 		err := rows.Scan(&key, &kind, &headers, &body)
-		into.Key, into.Type, into.Headers, into.Body = bytes.Clone(key), bytes.Clone(kind), bytes.Clone(headers), bytes.Clone(body)
+		into.Key, into.Type, into.Headers, into.Body = bytes.Clone(key), bytes.Clone(kind), bytes.Clone(headers),
+			bytes.Clone(body)
 		return err
 	})
 	return found, err
@@ -87,8 +88,10 @@ type Lost struct {
 	From     sqlbatch.Head
 }
 
-// Rescan reads from the beginning; concurrently on its own session, otherwise on that of claims. took excludes the wait for a session.
-func (p *Plain) Rescan(ctx context.Context, from sqlbatch.Heads, concurrently bool) (r Rescan, took time.Duration, err error) {
+// Rescan reads from the beginning; concurrently on its own session, otherwise on that of claims. took excludes the wait
+// for a session.
+func (p *Plain) Rescan(ctx context.Context, from sqlbatch.Heads, concurrently bool) (r Rescan, took time.Duration,
+	err error) {
 	run := p.timed
 	if concurrently {
 		run = p.Notes.RunTimed

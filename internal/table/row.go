@@ -14,8 +14,8 @@ type Row struct {
 	Unread           error  // why Key, Type, Headers and Body could not be read
 }
 
-// Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. A message that a caller
-// keeps for long therefore keeps few of its neighbours in memory.
+// Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. A
+// message that a caller keeps for long therefore keeps few of its neighbours in memory.
 const (
 	Chunk = 8 << 10
 	Alone = Chunk / 4

@@ -48,7 +48,8 @@ func (q *Queue) AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch
 	return sql.Ack(items)
 }
 
-// IsPermanent reports a failure that no repetition fixes, and that every statement would get: a missing table or permission.
+// IsPermanent reports a failure that no repetition fixes, and that every statement would get: a missing table or
+// permission.
 func IsPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
@@ -59,42 +60,50 @@ type Table struct {
 	Part *session.Part
 }
 
-// CompareItems defines the order of the items of a statement: two statements that lock the same rows lock them in the same order.
+// CompareItems defines the order of the items of a statement: two statements that lock the same rows lock them in the
+// same order.
 func CompareItems(a, b sqlbatch.Item) int {
 	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
 }
 
-// A settle changes the rows of items that have their fences, and appends these items to into. left means that the driver might still use
-// the arguments.
+// A settle changes the rows of items that have their fences, and appends these items to into. left means that the
+// driver might still use the arguments.
 
 // Ack deletes messages, or archives them.
-func (t Table) Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+func (t Table) Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool,
+	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.AckStatement(t.sql(skipLocked), items), into)
 }
 
 // Nack releases messages for later, as failed attempts.
-func (t Table) Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+func (t Table) Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
+	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).Nack(items), into)
 }
 
 // Snooze releases messages for later, without counting an attempt.
-func (t Table) Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+func (t Table) Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
+	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).Snooze(items), into)
 }
 
 // Release releases messages, without counting an attempt.
-func (t Table) Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+func (t Table) Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool,
+	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).Release(items), into)
 }
 
 // DeadLetter moves messages to the dead ones.
-func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
+func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool,
+	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
 	return t.Part.Items(ctx, t.sql(skipLocked).DeadLetter(items), into)
 }
 
 // Extend makes leases last at least d from now, by the database's clock.
-func (t Table) Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration, skipLocked bool) (changed []sqlbatch.Item, err error) {
-	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(consumer, items, d), make([]sqlbatch.Item, 0, len(items)))
+func (t Table) Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration,
+	skipLocked bool) (changed []sqlbatch.Item, err error) {
+	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(consumer, items, d),
+		make([]sqlbatch.Item, 0, len(items)))
 	return changed, err
 }
 
@@ -123,8 +132,8 @@ func (s Seen) Of(id [16]byte) (fence int64, live, locked bool) {
 	return fence, live, s.Locked[id]
 }
 
-// lookStatements is the maximum number of statements of a look-up that is halved because of rows that cannot be seen. The remaining rows
-// are reported as locked, and looked up again later.
+// lookStatements is the maximum number of statements of a look-up that is halved because of rows that cannot be seen.
+// The remaining rows are reported as locked, and looked up again later.
 const lookStatements = 32
 
 // Look looks up which rows exist. It waits for no lock. A statement takes up to timeout.
@@ -158,8 +167,8 @@ func (t Table) Look(ctx context.Context, timeout time.Duration, ids [][16]byte) 
 // Unconnected reports a failure to get a connection.
 func Unconnected(err error) bool { return session.Unconnected(err) }
 
-// NotRun returns the error of a read, whose outcome cannot be unknown. The earlier statement was not applied to the rows that the read
-// looks up.
+// NotRun returns the error of a read, whose outcome cannot be unknown. The earlier statement was not applied to the
+// rows that the read looks up.
 func NotRun(err error) error {
 	if DidNotRun(err) {
 		return err

@@ -9,8 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Marshal is json.Marshal, except that it refuses strings that are not UTF-8, in which encoding/json replaces bytes by U+FFFD. It examines
-// v only if the JSON has that character, or is not UTF-8. Other values cost three scans of their JSON, and no allocation.
+// Marshal is json.Marshal, except that it refuses strings that are not UTF-8, in which encoding/json replaces bytes by
+// U+FFFD. It examines v only if the JSON has that character, or is not UTF-8. Other values cost three scans of their
+// JSON, and no allocation.
 func Marshal(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	valid := utf8.Valid(data)
@@ -18,13 +19,14 @@ func Marshal(v any) ([]byte, error) {
 		return data, err
 	}
 	if path, found := invalid(reflect.ValueOf(v), map[reflect.Value]bool{}); found || !valid {
-		return nil, fmt.Errorf("%T%s is not UTF-8, and JSON would change it: convert it, for example to Base64 as JSON does with a []byte", v, path)
+		return nil, fmt.Errorf("%T%s is not UTF-8, and JSON would change it: convert it, for example to Base64 as "+
+			"JSON does with a []byte", v, path)
 	}
 	return data, nil
 }
 
-// invalid returns the path of a string in v that is not UTF-8. It also looks in unexported fields, which a MarshalJSON may use, so it
-// might meet pointers again: seen has what they point to.
+// invalid returns the path of a string in v that is not UTF-8. It also looks in unexported fields, which a MarshalJSON
+// may use, so it might meet pointers again: seen has what they point to.
 func invalid(v reflect.Value, seen map[reflect.Value]bool) (path string, found bool) {
 	if notUTF8, decided := byItself(v); decided {
 		return "", notUTF8

@@ -56,11 +56,12 @@ func TestTextThatIsNotUTF8IsRefusedByItsPath(t *testing.T) {
 	circle := &ring{Name: latin1}
 	circle.Next = &ring{Name: "b", Next: circle}
 	for says, v := range map[string]any{
-		"string is not":                             latin1,
-		"string is not UTF-8, and JSON":             "half of a surrogate pair: \xed\xa0\x80",
-		"text.mail.Files[3].Name is not":            mail{Files: []file{{}, {}, {}, {Name: latin1}}},
-		"text.mail.Files[0].Backup.Name is not":     &mail{Files: []file{{Backup: &file{Name: latin1}}}},
-		"text.mail.ByName[a][1][b] is not":          mail{ByName: map[string]any{"a": []any{1, map[string]string{"b": latin1}}}},
+		"string is not":                         latin1,
+		"string is not UTF-8, and JSON":         "half of a surrogate pair: \xed\xa0\x80",
+		"text.mail.Files[3].Name is not":        mail{Files: []file{{}, {}, {}, {Name: latin1}}},
+		"text.mail.Files[0].Backup.Name is not": &mail{Files: []file{{Backup: &file{Name: latin1}}}},
+		"text.mail.ByName[a][1][b] is not": mail{ByName: map[string]any{"a": []any{1,
+			map[string]string{"b": latin1}}}},
 		"text.mail.ByName[" + latin1 + "] is not":   mail{ByName: map[string]any{latin1: 1}},
 		"[2]text.quoted[1].text is not":             [2]quoted{{"a"}, {latin1}},
 		"map[text.worded]int[{" + latin1 + "}] is ": map[worded]int{{latin1}: 1},
@@ -83,8 +84,10 @@ func TestEveryOtherTextIsEncodedAsItIs(t *testing.T) {
 	circle := &ring{Name: "\ufffd"}
 	circle.Next = circle
 	for _, v := range []any{
-		nil, "", "é", "a\x00b", "the character \ufffd", `the text \ufffd`, []byte(latin1), [2]byte{0xff, 0xfe}, map[string][]byte{"\ufffd": []byte(latin1)},
-		mail{Files: []file{{Name: "\ufffd"}}, Scrap: latin1}, json.RawMessage(`"\ufffd \ud800"`), []any{"\ufffd", digest{0xff, 0xfe}, path("é")}, (*file)(nil), []any{nil, "\ufffd"}, circle,
+		nil, "", "é", "a\x00b", "the character \ufffd", `the text \ufffd`, []byte(latin1), [2]byte{0xff, 0xfe},
+		map[string][]byte{"\ufffd": []byte(latin1)},
+		mail{Files: []file{{Name: "\ufffd"}}, Scrap: latin1}, json.RawMessage(`"\ufffd \ud800"`),
+		[]any{"\ufffd", digest{0xff, 0xfe}, path("é")}, (*file)(nil), []any{nil, "\ufffd"}, circle,
 	} {
 		want, err := json.Marshal(v)
 		require.NoError(t, err)

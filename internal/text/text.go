@@ -1,5 +1,6 @@
-// Package text writes JSON in UTF-8, and reads it in the encodings in which other programs might store it: UTF-8, UTF-16 as made by
-// CONVERT(varbinary(max), N'…') of SQL Server, and both with a byte order mark. It has no goroutine and no lock.
+// Package text writes JSON in UTF-8, and reads it in the encodings in which other programs might store it: UTF-8,
+// UTF-16 as made by CONVERT(varbinary(max), N'…') of SQL Server, and both with a byte order mark. It has no goroutine
+// and no lock.
 package text
 
 import (
@@ -17,14 +18,15 @@ var (
 	errNoUnicode = errors.New("bytes that are neither UTF-8 nor UTF-16")
 )
 
-// foreign reports that data is JSON in UTF-16 or after a byte order mark, or is not JSON. JSON begins with an ASCII character, so one of
-// its first two bytes is zero in UTF-16 and none in UTF-8 (RFC 4627, section 3). JSON never begins with a byte of a mark.
+// foreign reports that data is JSON in UTF-16 or after a byte order mark, or is not JSON. JSON begins with an ASCII
+// character, so one of its first two bytes is zero in UTF-16 and none in UTF-8 (RFC 4627, section 3). JSON never begins
+// with a byte of a mark.
 func foreign(data []byte) bool {
 	return len(data) >= 2 && (data[0] == 0 || data[1] == 0 || data[0] >= 0xEF)
 }
 
-// UTF8 returns JSON in UTF-8: data itself if it is in UTF-8. UTF-32, which no database writes, is returned unchanged. Other bytes are an
-// error, because encoding/json would replace them by U+FFFD.
+// UTF8 returns JSON in UTF-8: data itself if it is in UTF-8. UTF-32, which no database writes, is returned unchanged.
+// Other bytes are an error, because encoding/json would replace them by U+FFFD.
 func UTF8(data []byte) ([]byte, error) {
 	text, err := decodeText(data)
 	if err == nil && !utf8.Valid(text) {
@@ -74,7 +76,8 @@ func Unmarshal(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// Raw returns data unchanged, unless it is JSON in UTF-16 or with a byte order mark, which readers of a json.RawMessage do not expect.
+// Raw returns data unchanged, unless it is JSON in UTF-16 or with a byte order mark, which readers of a json.RawMessage
+// do not expect.
 func Raw(data []byte) json.RawMessage {
 	if !foreign(data) {
 		return data

@@ -31,7 +31,8 @@ func encodings(text string) map[string][]byte {
 }
 
 func TestJSONIsReadInEveryEncodingThatADatabaseMakes(t *testing.T) {
-	for _, text := range []string{`1`, `{}`, `""`, `"é"`, `"日本"`, `{"a":"\ud83d\ude00 😀","b":[1,2]}`, "\r\n[\"ÿþ\"]", `{"日":null}`} {
+	for _, text := range []string{`1`, `{}`, `""`, `"é"`, `"日本"`, `{"a":"\ud83d\ude00 😀","b":[1,2]}`, "\r\n[\"ÿþ\"]",
+		`{"日":null}`} {
 		var want any
 		require.NoError(t, json.Unmarshal([]byte(text), &want))
 		for name, data := range encodings(text) {
@@ -49,7 +50,8 @@ func TestJSONIsReadInEveryEncodingThatADatabaseMakes(t *testing.T) {
 }
 
 func TestWhatIsNoJSONInAnyEncodingIsRefusedAndStaysAsItIs(t *testing.T) {
-	for _, data := range []string{"", "\x00", "\x00\x00", "\xFF\xFE", "\xFE\xFF", "\xEF\xBB\xBF", "\xEF", "{\x00}", "{\x00}\x00\x00", "\x00\x00\x00{\x00\x00\x00}", "\xFF\xFE{\x00}", "no\x00"} {
+	for _, data := range []string{"", "\x00", "\x00\x00", "\xFF\xFE", "\xFE\xFF", "\xEF\xBB\xBF", "\xEF", "{\x00}",
+		"{\x00}\x00\x00", "\x00\x00\x00{\x00\x00\x00}", "\xFF\xFE{\x00}", "no\x00"} {
 		var got any
 		require.Error(t, Unmarshal([]byte(data), &got), "%q", data)
 		require.Equal(t, data, string(Raw([]byte(data))), "%q", data)

@@ -19,7 +19,9 @@ func commands() (string, error) {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "chanq")
-	if out, err := exec.Command("go", "build", "-o", binary, "./cmd/chanq").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", binary, "./cmd/chanq")
+	build.Env = append(os.Environ(), "GOWORK=") // the command is another module of the workspace
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	help := func(args ...string) (string, error) {
@@ -35,7 +37,7 @@ func commands() (string, error) {
 
 <!-- go run ./prove/reference writes this page. Change the help of the commands in cmd/chanq instead. -->
 
-Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@main`" + `. You tell each command which database it uses:
+Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@latest`" + `. You tell each command which database it uses:
 
 ` + "```text\n" + strings.TrimPrefix(block(top, "Examples:"), "\n") + block(top, "Flags:") + "```" + `
 

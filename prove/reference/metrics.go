@@ -14,8 +14,8 @@ func metrics() (string, error) {
 
 <!-- go run ./prove/reference writes this page. Change the descriptions in chanqprom instead. -->
 
-Package ` + "`chanqprom`" + ` exports these metrics to Prometheus ([monitoring](../operate/monitoring.md)). For example, the rate of
-failures of your queue:
+Package ` + "`chanqprom`" + ` exports these metrics to Prometheus ([monitoring](../operate/monitoring.md)). For example, the rate
+of failures of your queue:
 
 ` + "```text\n" + `sum by (queue) (rate(chanq_handler_errors_total[10m])) / sum by (queue) (rate(chanq_delivered_messages_total[10m]))
 ` + "```" + `

@@ -37,6 +37,31 @@ func documents(t *testing.T, ending string) map[string]string {
 	return texts
 }
 
+// A user who follows any text installs in the same way. prove/release runs these commands.
+func TestTheTextsInstallInTheSameWay(t *testing.T) {
+	t.Chdir(root)
+	const get, install = "go get github.com/chanq/chanq@latest", "go install github.com/chanq/chanq/cmd/chanq@latest"
+	texts := documents(t, ".md")
+	for file, text := range documents(t, ".go") {
+		if !strings.HasPrefix(file, "prove/re") { // tests of these commands
+			texts[file] = text
+		}
+	}
+	command := regexp.MustCompile(`\bgo (?:get|install|run) github\.com/chanq/chanq[\w/]*(@\w+)?`)
+	for file, text := range texts {
+		for _, found := range command.FindAllStringSubmatch(text, -1) {
+			require.Equal(t, "@latest", found[1], "%s: %s", file, found[0])
+		}
+	}
+	for _, file := range []string{"README.md", "docs/start/getting-started.md"} {
+		require.Contains(t, texts[file], "\n"+get+"\n", file)
+		require.Contains(t, texts[file], "\n"+install, file)
+	}
+	require.Contains(t, texts["chanq.go"], get+".\n")
+	require.Contains(t, texts["cmd/chanq/main.go"], install+".\n")
+	require.Contains(t, texts["docs/reference/cli.md"], "`"+install+"`")
+}
+
 // Go code in documents is part of the code that tests compile and run.
 func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
 	t.Chdir(root)

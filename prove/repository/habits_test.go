@@ -226,7 +226,7 @@ func TestTheDocumentationOfPackagesDoesNotGetWorse(t *testing.T) {
 			ceilings[name] = most
 		}
 	}
-	written := fmt.Sprintf("# What the documentation of the packages may have at most. go test ./prove/repository -run GetWorse -lower lowers it.\n")
+	written := "# What the documentation of the packages may have at most. go test ./prove/repository -run GetWorse -lower lowers it.\n"
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		most, known := ceilings[name]
 		if !known || now[name] > most {

@@ -4,10 +4,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -73,6 +75,25 @@ func TestTheRootHasFewFiles(t *testing.T) {
 	require.LessOrEqual(t, len(files)-len(tests), 15, "of the product")
 	require.LessOrEqual(t, len(tests), 10, "tests: those of the repository belong to prove/repository, others of one subject in one file")
 	require.Subset(t, files, []string{"chanq.go", "producer.go", "consumer.go", "lease.go"})
+}
+
+// Two files fit on the screen together. Only tables in comments may be wider.
+func TestLinesHaveAtMost120Columns(t *testing.T) {
+	t.Chdir(root)
+	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			for i, line := range strings.Split(string(text), "\n") {
+				wide := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")) > 120
+				if wide && !strings.HasPrefix(strings.TrimSpace(line), "//\t") {
+					t.Errorf("%s:%d has more than 120 columns: break the line", name, i+1)
+				}
+			}
+		}
+	}
 }
 
 // typeName returns the package and the name of a type: that of a receiver, or of an embedded field.
