@@ -60,12 +60,13 @@ Each field has its default and its range in parentheses. A value outside the ran
 |---|---|
 | characters of a queue's name | %s |
 | databases of one queue | %s |
+| bytes kept of an error | %s |
 | blocked keys of a consumer, behind which it reads no further | %s |
 | messages of a page of `+"`List`"+` | %s |
 | counts of `+"`Stats`"+`, and messages of a dry run | %s |
 | counts of `+"`Slots`"+`, per slot | %s |
 | settles that wait | 2 × `+"`Prefetch`"+`, at least 4,096 |
-`, grouped(sqlbatch.MaxName), grouped(sqlbatch.MaxShards), grouped(claim.BlockedMost), grouped(chanqadmin.MostListed), grouped(chanqadmin.StatsLimit), grouped(chanqadmin.SlotStatsLimit))
+`, grouped(sqlbatch.MaxName), grouped(sqlbatch.MaxShards), grouped(sqlbatch.MaxError), grouped(claim.BlockedMost), grouped(chanqadmin.MostListed), grouped(chanqadmin.StatsLimit), grouped(chanqadmin.SlotStatsLimit))
 	return b.String(), nil
 }
 
