@@ -168,7 +168,7 @@ type HousekeepingEvent struct {
 // example slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter. The times next,
 // took and down are durations.
 //
-//	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
+//	WARN   an outage, an isolated item, refused housekeeping, a lost lease, an unsent message, a dead letter
 //	INFO   the end of the first three
 //	DEBUG  the rest
 func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
