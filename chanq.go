@@ -154,7 +154,8 @@ func (q *Queue[T]) Wake() {
 }
 
 // Empty reports whether the queue has no ready, scheduled or leased message. Use it to decide that a queue is drained:
-// on SQL Server chanqadmin.Queue.Stats leaves out locked rows. It costs one round trip and waits for no locked row.
+// on SQL Server chanqadmin.Queue.Stats leaves out locked rows. It costs one round trip and waits for no locked row. On
+// SQL Server it locks the table of an empty queue against writers while it reads.
 //
 // Empty never returns true while a committed message is in the queue. A message counts until its ack has committed:
 // while an AckTx is open, and while an Ack waits to be written (see Consumer.Flush). On SQL Server, Empty can also

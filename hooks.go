@@ -56,7 +56,7 @@ type Hooks struct {
 	Housekeeping func(HousekeepingEvent)
 }
 
-// SentEvent is one batch of stored messages. Bytes are those of bodies. Took includes repetitions and pauses; it is 0
+// SentEvent is one batch of stored messages. Bytes counts their bodies. Took includes repetitions and pauses; it is 0
 // for InTx, whose messages are one batch per queue after the commit. Attempted counts messages of SendTx in another
 // transaction, and the other counts are then 0: chanq does not learn of its commit.
 type SentEvent struct {
@@ -66,7 +66,7 @@ type SentEvent struct {
 	Took                        time.Duration
 }
 
-// ClaimedEvent is one successful claim. Bytes are those of bodies. On an ordered queue it is a batch of messages that
+// ClaimedEvent is one successful claim. Bytes counts their bodies. On an ordered queue it is a batch of messages that
 // became deliverable, and Took the time of the statements since the last one.
 type ClaimedEvent struct {
 	Queue           string
@@ -168,7 +168,7 @@ type HousekeepingEvent struct {
 // example slog.LevelWarn. An error that dead-letters the message is logged once, with the dead letter. The times next,
 // took and down are durations.
 //
-//	WARN   an outage, an isolated item, refused housekeeping, a lost lease, a message that cannot be stored, a dead letter
+//	WARN   an outage, an isolated item, refused housekeeping, a lost lease, an unsent message, a dead letter
 //	INFO   the end of the first three
 //	DEBUG  the rest
 func LogHooks(log *slog.Logger, failed slog.Level) Hooks {

@@ -360,8 +360,8 @@ var errStuck = fmt.Errorf("a codec does not return: Close does not return the me
 
 // end waits for the intake and the writer, and ends the other parts. Goroutines of a producer: the intake, which reads
 // C; the workers, which store; one that connects at the start; one that runs end; one that records the Queue's history
-// for all its producers and consumers, which the last of them joins; and those of abandoned statements and of events
-// for the hooks Availability and Isolated.
+// for all its producers and consumers, which the last of them joins; and goroutines of abandoned statements and of
+// events for the hooks Availability and Isolated.
 func (p *Producer[T]) end() {
 	p.workers.Wait()
 	p.abandon(nil)

@@ -187,7 +187,7 @@ func (s Spec) complete() (Spec, error) {
 	return s, v.err()
 }
 
-// differs returns ErrSpec if a field that is not zero differs from that of the stored Spec. If fixed is set, it
+// differs returns ErrSpec if a field that is not zero differs from the stored one. If fixed is set, it
 // compares only the fields that cannot be changed.
 func (s Spec) differs(stored Spec, fixed bool) error {
 	given, has := reflect.ValueOf(s), reflect.ValueOf(stored)

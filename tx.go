@@ -152,7 +152,7 @@ func (q *queue) inTx(ctx context.Context, tx Tx) *inTx {
 const afterCommit = "call it after InTx has returned"
 
 // outsideTx returns an error if ctx belongs to an open InTx on the database of q: the call would not be part of the
-// transaction, and on a database with one writer it would wait for it until ctx ends.
+// transaction, and on a database with one writer it would wait for it until ctx is cancelled.
 func (q *queue) outsideTx(ctx context.Context, remedy string) error {
 	if t := openIn(ctx); t == nil || t.db != q.db {
 		return nil
@@ -277,7 +277,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx Tx, ms ...Message[T]) ([]Recei
 	return receipts, nil
 }
 
-// isIn returns an error if tx is a transaction of another database than that of the queue.
+// isIn returns an error if tx is a transaction of another database.
 func (q *queue) isIn(ctx context.Context, tx Tx) error {
 	var found table.Stored
 	err := session.RunTx(ctx, tx, q.table.SQL.InTx().Version(), found.Scan)
