@@ -26,14 +26,14 @@ type connection struct {
 	*sql.DB
 	dialect sqlbatch.Dialect
 	name    string        // for display: without password
-	others  []*connection // of --place
-	missed  error         // of places that cannot be reached
+	others  []*connection // of --shard-db
+	missed  error         // of databases that cannot be reached
 }
 
 // all returns c and the others.
 func (c *connection) all() []*connection { return append([]*connection{c}, c.others...) }
 
-// partly reports whether the found queues are shown before err, because err belongs to other queues or to one of several places.
+// partly reports whether the found queues are shown before err, because err belongs to other queues or to one of several databases.
 func (c *connection) partly(found int, err error) bool {
 	return err == nil || found > 0 || c.missed != nil || len(c.others) > 0
 }
@@ -46,21 +46,21 @@ func (c *connection) Close() error {
 	return errors.Join(errs...)
 }
 
-// placesFlag adds --place to commands that read queues from several places.
-func (a *app) placesFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringArrayVar(&a.places, "place", nil, "another `database` to read: a SQLite file, or a DSN as of --dsn; repeat the flag for more")
+// shardsFlag adds --shard-db to commands that read queues over several databases.
+func (a *app) shardsFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringArrayVar(&a.shards, "shard-db", nil, "another shard's `database`: a SQLite file, or a DSN as of --dsn; repeat the flag for more")
 	return cmd
 }
 
-// connectAll is connect, and also opens the places of --place. It skips places that cannot be reached, if another place can.
+// connectAll is connect, and also opens the databases of --shard-db. It skips databases that cannot be reached, if another one can.
 func (a *app) connectAll(ctx context.Context) (*connection, error) {
 	first, err := a.target()
 	if err != nil {
 		return nil, err
 	}
 	targets := []target{first}
-	for _, place := range a.places {
-		t, err := a.placeTarget(place)
+	for _, shard := range a.shards {
+		t, err := a.shardTarget(shard)
 		if err != nil {
 			return nil, err
 		}
@@ -86,12 +86,12 @@ func (a *app) connectAll(ctx context.Context) (*connection, error) {
 	return all, nil
 }
 
-// placeTarget parses a --place.
-func (a *app) placeTarget(place string) (target, error) {
-	if !strings.Contains(place, "://") && !strings.HasPrefix(place, "@") && !strings.HasPrefix(place, "env:") && keywordsOf(place) == none {
-		return target{file: place}, nil
+// shardTarget parses a --shard-db.
+func (a *app) shardTarget(shard string) (target, error) {
+	if !strings.Contains(shard, "://") && !strings.HasPrefix(shard, "@") && !strings.HasPrefix(shard, "env:") && keywordsOf(shard) == none {
+		return target{file: shard}, nil
 	}
-	return a.targetOf("--place", place)
+	return a.targetOf("--shard-db", shard)
 }
 
 // creation decides whether a missing SQLite file is created.

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) consumersCommand() *cobra.Command {
-	return a.placesFlag(&cobra.Command{
+	return a.shardsFlag(&cobra.Command{
 		Use:   "consumers [QUEUE...]",
 		Short: "List the consumers",
 		Long: `Lists consumers: name, host, process, start time, and when their registration

@@ -18,6 +18,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitInterrupted = 130 // as a shell reports the end by SIGINT
+	exitPipe        = 141 // as a shell reports the end by SIGPIPE
 )
 
 // main drains after the first interrupt and aborts after the second one.

@@ -16,7 +16,7 @@ func (a *app) peekCommand() *cobra.Command {
 	var sel selection
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
-		Short: "Look at messages without taking them",
+		Short: "Show messages without taking them",
 		Long: `Shows messages of a state without claiming them. Those to be delivered are in the
 order of claims, dead and done ones latest first. -o json shows whole bodies and
 headers. To page, give --after the ID of the last message shown, which must

@@ -9,12 +9,12 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// look is a queue to be read, in one place.
+// look is a queue to be read, in one database.
 type look struct {
 	*chanqadmin.Queue
-	place *connection
-	spec  chanq.Spec
-	mark  chanq.ShardMark
+	db   *connection
+	spec chanq.Spec
+	mark chanq.ShardMark
 }
 
 // shard returns the queue's shard, for example "0/3", or "".
@@ -52,13 +52,13 @@ func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]qu
 	return list, err
 }
 
-// eachQueue calls f for the named queues, or for all, in each place. A failure for one queue does not prevent calls for the others.
+// eachQueue calls f for the named queues, or for all, in each database. A failure for one queue does not prevent calls for the others.
 func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(look) error) error {
 	errs := []error{c.missed}
-	for _, place := range c.all() {
-		err := a.eachQueueOf(ctx, place, names, f)
+	for _, db := range c.all() {
+		err := a.eachQueueOf(ctx, db, names, f)
 		if err != nil && len(c.others) > 0 {
-			err = fmt.Errorf("%s: %w", place.name, err)
+			err = fmt.Errorf("%s: %w", db.name, err)
 		}
 		errs = append(errs, err)
 	}

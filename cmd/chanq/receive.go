@@ -28,7 +28,7 @@ and acks it: the message leaves the queue. A message that cannot be printed is r
 On a terminal, control characters are shown as \x1b; a pipe or a file gets each body as
 it is.
 
-To look without taking, use chanq peek.`,
+chanq peek shows messages without taking them.`,
 		Example: `  chanq receive --db jobs.db mail
   chanq receive --db jobs.db -n 0 -o json mail > mail.jsonl
   chanq receive --db jobs.db --follow mail

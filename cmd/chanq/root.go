@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,7 +27,7 @@ type app struct {
 	db, dsn, schema string
 	output          string   // of -o
 	asIs            bool     // --not-durable
-	places          []string // of --place
+	shards          []string // of --shard-db
 	secrets         []string
 }
 
@@ -41,18 +42,22 @@ func usage(format string, args ...any) error { return &usageError{fmt.Errorf(for
 // Run runs the command and returns its exit status. The end of ctx is the first interrupt: the command finishes the work that
 // it has begun.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	a := &app{in: in, out: out, err: errOut}
+	pipe := &pipe{to: out}
+	a := &app{in: in, out: pipe, err: errOut}
 	if isTerminal(out) {
 		a.out, a.terminal = screen{out}, out
 	}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(a.out)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
+	}
+	if pipe.closed.Load() {
+		return exitPipe
 	}
 	text, status := a.clean(err), exitFailed
 	var wrong *usageError
@@ -68,6 +73,10 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		}
 	case errors.As(err, &wrong):
 		status = exitUsage
+	case errors.Is(err, chanq.ErrNoSchema):
+		if question := a.suggestQueue(ctx, err); question != "" {
+			text += "; " + question
+		}
 	case errors.Is(err, chanq.ErrNotDurable):
 		text += "; on the command line give --not-durable"
 	}
@@ -116,7 +125,7 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("unknown command %q; chanq --help lists them", args[0])
+				return usage("unknown command %q; %s", args[0], cmp.Or(suggestCommand(cmd, args[0]), "chanq --help lists them"))
 			}
 			return nil
 		},
@@ -124,7 +133,7 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
 	}
 	root.SetVersionTemplate("chanq {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%s: %w; %s --help lists the flags", path(cmd), err, cmd.CommandPath())
+		return usage("%s: %w; %s", path(cmd), err, cmp.Or(suggestFlag(cmd, err), cmd.CommandPath()+" --help lists the flags"))
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.db, "db", "", "SQLite `file` that holds the queues")

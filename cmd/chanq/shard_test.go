@@ -62,7 +62,7 @@ func TestShardsAreShownTogether(t *testing.T) {
 	for i, file := range files {
 		succeed(t, "", "send", "--db", file, "mail", strings.Repeat("x", i+1))
 	}
-	both := []string{"--db", files[0], "--place", files[1]}
+	both := []string{"--db", files[0], "--shard-db", files[1]}
 	for _, command := range [][]string{{"stats"}, {"stats", "--slots"}, {"top", "-n", "1"}} {
 		text := succeed(t, "", append(command, both...)...).out
 		for _, shard := range shards {
@@ -72,16 +72,16 @@ func TestShardsAreShownTogether(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", append(append(command, "-o", "json"), both...)...).out), &lines))
 		require.Equal(t, []string{"0/2", "1/2"}, []string{lines[0].Shard, lines[1].Shard}, command)
 	}
-	require.Contains(t, succeed(t, "", "consumers", "--db", files[0], "--place", files[1]).out, "QUEUE")
+	require.Contains(t, succeed(t, "", "consumers", "--db", files[0], "--shard-db", files[1]).out, "QUEUE")
 	missing := filepath.Join(dir, "none.db")
 	for _, command := range []string{"stats", "consumers"} {
-		some := runIn(t.Context(), "", command, "--db", missing, "--place", files[1])
+		some := runIn(t.Context(), "", command, "--db", missing, "--shard-db", files[1])
 		require.Equal(t, exitFailed, some.status)
 		require.Contains(t, some.err, "none.db does not exist")
 		require.Contains(t, some.out, "QUEUE", "the others are shown")
 	}
-	require.Contains(t, runIn(t.Context(), "", "stats", "--db", missing, "--place", files[1]).out, "mail 1/2")
-	secret := runIn(t.Context(), "", "stats", "--db", files[0], "--place", "sqlserver://sa:S3CRET@127.0.0.1:1?dial+timeout=1")
+	require.Contains(t, runIn(t.Context(), "", "stats", "--db", missing, "--shard-db", files[1]).out, "mail 1/2")
+	secret := runIn(t.Context(), "", "stats", "--db", files[0], "--shard-db", "sqlserver://sa:S3CRET@127.0.0.1:1?dial+timeout=1")
 	require.Equal(t, exitFailed, secret.status)
 	require.NotContains(t, secret.err, "S3CRET")
 }

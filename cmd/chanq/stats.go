@@ -23,11 +23,11 @@ and cannot be claimed now (being processed, or waiting for a retry), for how lon
 the oldest has been in the queue, and the key that most have. These counts stop at ` + strconv.Itoa(chanqadmin.SlotStatsLimit) + `.
 Other queues are left out.
 
-A queue over several databases has a line per shard, for example 0/3; --place adds databases.`,
+A queue over several databases has a line per shard, for example 0/3; --shard-db adds databases.`,
 		Example: `  chanq stats --db jobs.db
   chanq stats --db jobs.db -o json mail
   chanq stats --db jobs.db --slots payments
-  chanq stats --db east.db --place west.db --place north.db orders`,
+  chanq stats --db east.db --shard-db west.db --shard-db north.db orders`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
 			c, err := a.connectAll(cmd.Context())
 			if err != nil {
@@ -48,7 +48,7 @@ A queue over several databases has a line per shard, for example 0/3; --place ad
 		},
 	}
 	cmd.Flags().BoolVar(&slots, "slots", false, "show the slots of ordered queues")
-	return a.placesFlag(cmd)
+	return a.shardsFlag(cmd)
 }
 
 func statsTable(list []queueStats) [][]string {

@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 )
@@ -14,7 +17,20 @@ import (
 // Bodies, headers, errors and names come from any program that can write to the database. A
 // terminal would execute control characters in them, so output to a terminal shows them as \x1b or
 // \u009b. A pipe or a file receives the bytes unchanged.
-// as they are.
+
+// pipe writes to standard output. It is closed if its reader has left, as head does.
+type pipe struct {
+	to     io.Writer
+	closed atomic.Bool
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	n, err := p.to.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		p.closed.Store(true)
+	}
+	return n, err
+}
 
 // visible returns a text on one line, without characters that control a terminal or change the
 // order of characters. Only such characters are replaced. Backslashes stay unchanged, so that JSON

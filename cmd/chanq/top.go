@@ -17,9 +17,9 @@ func (a *app) topCommand() *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
 		Use:   "top [QUEUE...]",
-		Short: "Show queues at work again and again",
+		Short: "Show the figures of queues every second",
 		Long: `Shows the figures of chanq stats every second, until you interrupt it. A
-terminal shows them in place. With -o json each poll prints an array on one line.
+terminal replaces them. With -o json each poll prints an array on one line.
 
 IN/S and OUT/S are messages that were sent and acked, over the last minute, by programs that had the
 queue open for ten seconds at least, with a producer or a consumer (see chanqadmin.Queue.History). LAST HOUR
@@ -29,7 +29,7 @@ is the number of consumers, of all processes; chanq consumers lists them, and so
 
 A terminal that is narrow gets fewer columns, and one that is low fewer queues: no line is wrapped.
 
-A queue over several databases has a line per shard, for example 0/3; --place adds databases.`,
+A queue over several databases has a line per shard, for example 0/3; --shard-db adds databases.`,
 		Example: `  chanq top --db jobs.db
   chanq top --db jobs.db --every 10s mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -44,7 +44,7 @@ A queue over several databases has a line per shard, for example 0/3; --place ad
 	}
 	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two polls")
 	cmd.Flags().IntVarP(&n, "number", "n", 0, "how many polls (default until interrupted)")
-	return a.placesFlag(cmd)
+	return a.shardsFlag(cmd)
 }
 
 // top continues while the database is unavailable, because it is needed then.
@@ -98,7 +98,7 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 		if err != nil {
 			return err
 		}
-		key := q.place.name + " " + q.Name()
+		key := q.db.name + " " + q.Name()
 		t := trends[key]
 		if err := t.look(ctx, q.Queue); err != nil {
 			return err
@@ -151,11 +151,11 @@ func (a *app) topConsumers(consumers []chanqadmin.ConsumerInfo, width, lines int
 	return a.table(fit(rows, width, lines))
 }
 
-// names returns the names of all places.
+// names returns the names of all databases.
 func names(c *connection) string {
 	var list []string
-	for _, place := range c.all() {
-		list = append(list, place.name)
+	for _, db := range c.all() {
+		list = append(list, db.name)
 	}
 	return strings.Join(list, ", ")
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
 
@@ -188,4 +190,41 @@ func TestHelpHasExamples(t *testing.T) {
 
 func TestTheVersionSaysWhatAReportNeeds(t *testing.T) {
 	require.Regexp(t, `^chanq (\(devel\)|v\S+), schema \d+, go\S+ \w+/\w+\n$`, succeed(t, "", "--version").out)
+}
+
+func TestMistypedNamesAreAnsweredWithTheNearest(t *testing.T) {
+	db := newQueue(t, "orders")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"stat"}, `unknown command "stat"; did you mean chanq stats?`},
+		{[]string{"recieve"}, "did you mean chanq receive?"},
+		{[]string{"conf"}, "did you mean chanq configure?"},
+		{[]string{"paak"}, "did you mean chanq peek?"},
+		{[]string{"produce"}, `unknown command "produce"; chanq --help lists them`},
+		{[]string{"stats", "--ouput", "json"}, "stats: unknown flag: --ouput; did you mean --output?"},
+		{[]string{"stats", "--slot"}, "did you mean --slots?"},
+		{[]string{"stats", "-z"}, "unknown shorthand flag: 'z' in -z; chanq stats --help lists the flags"},
+		{[]string{"stats", "--db", db, "ordres"}, "chanq migrate ordres; did you mean orders?"},
+		{[]string{"send", "--db", db, "order", "x"}, "did you mean orders?"},
+	} {
+		status := exitUsage
+		if slices.Contains(c.args, db) {
+			status = exitFailed
+		}
+		require.Contains(t, fail(t, status, c.args...), c.want+"\n", c.args)
+	}
+	require.NotContains(t, fail(t, exitFailed, "stats", "--db", db, "customers"), "did you mean")
+}
+
+// The words are those of the documents: shard, priority, poll.
+func TestTheHelpUsesTheWordsOfTheDocuments(t *testing.T) {
+	root := (&app{}).root()
+	checked := 0
+	everyCommand(root, func(cmd *cobra.Command) {
+		require.NotRegexp(t, `(?i)\b(places?|lanes?|looks?)\b`, cmd.Short+cmd.Long+cmd.Example+cmd.LocalFlags().FlagUsages(), cmd.CommandPath())
+		checked++
+	})
+	require.Greater(t, checked, 15)
 }

@@ -43,9 +43,9 @@ Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@lates
 
 - **Passwords.** Other users of the machine can read command lines. So put the DSN of a server into a file
   (` + "`--dsn @FILE`" + `) or a variable (` + "`--dsn env:NAME`, or `CHANQ_DSN`" + `).
-- **Exit status.** 0 is success, 1 a failure (of ` + "`chanq doctor`" + `: something is broken), 2 a mistake in the command line, and 130
-  an interrupt. You can repeat and interrupt every command. Ctrl-C lets it finish its current step; press it again to stop
-  immediately.
+- **Exit status.** 0 is success, 1 a failure (of ` + "`chanq doctor`" + `: something is broken), 2 a mistake in the command line, 130
+  an interrupt, and 141 a closed pipe, for example of ` + "`head`" + `. You can repeat and interrupt
+  every command. Ctrl-C lets it finish its current step; press it again to stop immediately.
 - **JSON.** With ` + "`-o json`" + ` each command prints one value per line. An error is a line on standard error, for example
   ` + "`{\"error\":\"…\",\"status\":1}`" + `.
 - **Completion.** ` + "`source <(chanq completion bash)`" + ` completes commands, flags and names of queues.
