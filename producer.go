@@ -300,7 +300,7 @@ func (p *Producer[T]) unsent() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
+	return fmt.Errorf("messages sent on C that could not be stored: %d, Unsent returns them; first: %w", n, p.sendError(first.Outcome))
 }
 
 // Close stores everything handed over and stops the producer. As soon as it starts, sends fail with ErrClosed. If ctx
@@ -341,7 +341,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	if p.left == errStuck {
 		err = errors.Join(err, p.queue.failed("close", errStuck))
 	}
-	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent), unsent[0].Err)
+	p.left = fmt.Errorf("messages sent on C that could not be stored: %d, Close returns them; first: %w", len(unsent), unsent[0].Err)
 	return err
 }
 
