@@ -9,7 +9,7 @@
 //
 //	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 //	check(err)
-//	for lease := range consumer.C() { // until the queue is empty
+//	for lease := range consumer.C() { // until nothing is due
 //		fmt.Println("order", lease.Body.Number)
 //		check(lease.Ack()) // joins the next batch
 //	}

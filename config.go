@@ -202,7 +202,7 @@ type ConsumerConfig struct {
 	// body is claimed alone. Default: 64 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension leases a message. If a process dies, its messages are redelivered
-	// within LeaseFor. Default: 30 s. Range: 100 ms to 24 h.
+	// about LeaseFor later. Default: 30 s. Range: 100 ms to 24 h.
 	LeaseFor time.Duration
 	// MaxExtend is how long the consumer extends an unsettled lease after a reader has taken it. A handler that hangs
 	// then loses its message. If readers take no lease for MaxExtend, a consumer of a plain queue releases its buffer

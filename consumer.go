@@ -252,7 +252,7 @@ func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
 	}
-	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: reasonOf(l)}
+	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: c.reasonOf(l)}
 	if d, known := l.About.Load().(*Delivery); known {
 		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
 	}
@@ -293,9 +293,9 @@ func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
 }
 
 // reasonOf returns the reason of a dead letter for hooks.
-func reasonOf(l *lease.Lease) string {
+func (c *consumer) reasonOf(l *lease.Lease) string {
 	if l.Quiet {
-		return "chanq: cannot decode: last_error of the message says why"
+		return "chanq: cannot decode: chanq peek --state dead " + c.queue.names.Queue + " shows why"
 	}
 	return base.Redact(l.Text)
 }

@@ -113,8 +113,7 @@ func batchError(op string, errs []error) error {
 
 func (e *BatchError) Error() string {
 	failed := e.Unwrap()
-	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s", e.Op, len(failed), len(e.Errs),
-		firstOf(failed))
+	return fmt.Sprintf("chanq: %s: %d of %d failed; first: %s", e.Op, len(failed), len(e.Errs), firstOf(failed))
 }
 
 // Unwrap returns the errors of the failed messages.
@@ -147,7 +146,7 @@ type Unsent[T any] struct {
 type UnsentError[T any] struct{ Unsent []Unsent[T] }
 
 func (e *UnsentError[T]) Error() string {
-	return fmt.Sprintf("chanq: close: %d messages not stored; first: %s", len(e.Unsent), firstOf(e.Unwrap()))
+	return fmt.Sprintf("chanq: close: messages not stored: %d; first: %s", len(e.Unsent), firstOf(e.Unwrap()))
 }
 
 // Unwrap returns the error of each message.

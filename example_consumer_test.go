@@ -79,7 +79,7 @@ func ExampleDelivery_Settle() {
 	}
 	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
-	for lease := range consumer.C() { // until ctx is cancelled, or here the queue is empty
+	for lease := range consumer.C() { // until ctx is cancelled, or here nothing is due
 		if err := lease.Settle(fetch(lease.Context(), lease)); err != nil {
 			slog.Warn("not settled: it is redelivered", "id", lease.ID, "err", err)
 		}

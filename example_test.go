@@ -44,7 +44,7 @@ func Example() {
 
 	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
-	for lease := range consumer.C() { // until the queue is empty
+	for lease := range consumer.C() { // until nothing is due
 		fmt.Println("order", lease.Body.Number)
 		check(lease.Ack()) // joins the next batch
 	}
@@ -216,7 +216,8 @@ func ExampleConfig_ordered() {
 	check(err)
 	customer := "ada"
 	for _, change := range []Change{{"came"}, {"bought"}, {"left"}} {
-		p.Send(ctx, chanq.Message[Change]{Key: customer, Body: change})
+		_, err := p.Send(ctx, chanq.Message[Change]{Key: customer, Body: change})
+		check(err)
 	}
 	check(p.Close(ctx))
 
@@ -459,7 +460,7 @@ func ExampleConsumer_C() {
 	for leases := consumer.C(); leases != nil; {
 		select {
 		case lease, open := <-leases:
-			if !open { // stopped; here because the queue is empty
+			if !open { // stopped; here because nothing is due
 				leases = nil
 				continue
 			}

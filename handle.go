@@ -257,7 +257,7 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	if cause == nil { // another call's bound has ended first
 		cause = ErrStopped
 	}
-	text := fmt.Sprintf("%d leases not settled, %d settles not confirmed, %d handlers not returned", left.Leases,
+	text := fmt.Sprintf("leases not settled: %d, settles not confirmed: %d, handlers not returned: %d", left.Leases,
 		left.Settles, left.Handlers)
 	if left.Stuck {
 		text += ", and a hook, a codec or the driver does not return"

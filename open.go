@@ -60,6 +60,9 @@ func (e *unfitError) Unwrap() error { return e.error }
 func (s schema) check(found stored) error {
 	err := found.Unusable()
 	switch {
+	case found.Version == 0:
+		err = fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s", ErrNoSchema,
+			s.q.names.Queue)
 	case found.Version < sqlbatch.Version:
 		err = fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
 			ErrNoSchema, sqlbatch.Version, found.Version, s.q.names.Queue)
@@ -198,13 +201,10 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, err
 	}
-	found, err := schema{q, func(st sqlbatch.Statement,
-		scan func(*sql.Rows) error) error {
-		return q.once(ctx, st, scan)
-	}}.unlocked()
+	s := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}
+	found, err := s.unlocked()
 	if err == nil && found.Version == 0 {
-		err = &unfitError{fmt.Errorf("%w: there is no such queue; run chanq.Migrate, or the command: chanq migrate %s",
-			ErrNoSchema, queue)}
+		err = s.check(found)
 	}
 	if err != nil {
 		return cfg, q.failed("open", q.unanswered(err))

@@ -307,7 +307,7 @@ func (p *Producer[T]) unsent() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d messages sent on C could not be stored, Unsent returns them; first: %w", n,
+	return fmt.Errorf("messages sent on C that could not be stored: %d, Unsent returns them; first: %w", n,
 		p.sendError(first.Outcome))
 }
 
@@ -350,7 +350,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	if p.left == errStuck {
 		err = errors.Join(err, p.queue.failed("close", errStuck))
 	}
-	p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(unsent),
+	p.left = fmt.Errorf("messages sent on C that could not be stored: %d, Close returns them; first: %w", len(unsent),
 		unsent[0].Err)
 	return err
 }

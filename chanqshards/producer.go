@@ -323,7 +323,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	err := p.left
 	if len(all) > 0 {
 		err = errors.Join(&chanq.UnsentError[T]{Unsent: all}, err)
-		p.left = fmt.Errorf("%d messages sent on C could not be stored, Close returns them; first: %w", len(all), all[0].Err)
+		p.left = fmt.Errorf("messages sent on C that could not be stored: %d, Close returns them; first: %w", len(all), all[0].Err)
 	}
 	return err
 }

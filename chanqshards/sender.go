@@ -250,7 +250,7 @@ func (s *sender[T]) flush(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.unsent); n > 0 {
-		return fmt.Errorf("chanq: flush %s: %d messages sent on C could not be stored, Unsent returns them; first: %w", s.place.cfg.Label, n, s.unsent[0].Err)
+		return fmt.Errorf("chanq: flush %s: messages sent on C that could not be stored: %d, Unsent returns them; first: %w", s.place.cfg.Label, n, s.unsent[0].Err)
 	}
 	return nil
 }

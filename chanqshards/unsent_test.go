@@ -30,7 +30,7 @@ func TestUnsentTakesWhatNoShardCanStore(t *testing.T) {
 
 	p.C() <- own[0]
 	p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11), ID: chanq.ID{15: 2}} // of shard 0
-	require.ErrorContains(t, p.Flush(t.Context()), "could not be stored, Unsent returns them")
+	require.ErrorContains(t, p.Flush(t.Context()), "could not be stored: 1, Unsent returns them")
 	unsent := p.Unsent()
 	require.Len(t, unsent, 2)
 	require.ErrorIs(t, unsent[0].Err, chanq.ErrTooLarge)

@@ -6,7 +6,7 @@
 //	                  timer
 //
 // Stop or kill it at any moment and start it again: each order and each return gets one letter, because a letter has the ID of the
-// message that it answers. Messages that a killed process had claimed are answered by a run that starts 30 s later.
+// message that it answers. Messages that a killed process had claimed are answered by a run that starts a minute later.
 //
 //	go run ./examples/channels
 package main
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// run sends an order and a return of each item, and answers what is in the queues until they are empty, ctx is cancelled, or the limit is over.
+// run sends an order and a return of each item, and answers what is in the queues until nothing is due, ctx is cancelled, or the limit is over.
 func run(ctx context.Context, db *sql.DB, limit time.Duration, items ...string) error {
 	orders, err := open(ctx, db, "orders")
 	if err != nil {

@@ -25,9 +25,9 @@ func main() {
 
 	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true}) // a service would not stop
 	check(err)
-	for lease := range consumer.C() { // until the queue is empty
+	for lease := range consumer.C() { // until nothing is due
 		fmt.Println("order:", lease.Body)
-		check(lease.Ack()) // done: the message leaves the queue
+		check(lease.Ack()) // done: the message leaves the queue; lease.Nack(err): again later
 	}
 	check(consumer.Shutdown(ctx)) // nil: all acks are in the file
 	check(db.Close())

@@ -1,6 +1,7 @@
 // Command outbox is a web shop. It stores an order, and the messages about it for two queues, in one transaction. Each order has its
 // receipt and its parcel, and neither is sent for an order that was not stored, whenever the process is killed. The client chooses the
-// ID of its order, and repeats the request until it receives a response. The order is stored once.
+// ID of its order, and repeats the request until it receives a response. The order is stored once. A worker of the same process prints the
+// receipts. A signal stops the server first and then the worker. (Another program would ship the parcels.)
 //
 //	go run ./examples/outbox
 //	curl -X PUT 'http://127.0.0.1:8080/orders/7c1f?customer=ada'
@@ -12,36 +13,67 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 )
 
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	db, err := embedded.Open("outbox.db")
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := open(context.Background(), db)
+	if err := errors.Join(run(ctx, db, "127.0.0.1:8080"), db.Close()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves requests and prints receipts until ctx is cancelled.
+func run(ctx context.Context, db *sql.DB, address string) error {
+	s, err := open(ctx, db)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	http.HandleFunc("PUT /orders/{id}", s.order)
-	server := &http.Server{Addr: "127.0.0.1:8080"}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	drained := make(chan error, 1)
-	context.AfterFunc(ctx, func() { drained <- server.Shutdown(context.Background()) }) // requests that have begun may finish
-	if err := server.ListenAndServe(); err != http.ErrServerClosed {
-		log.Fatal(err)
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
 	}
-	if err := errors.Join(<-drained, db.Close()); err != nil {
-		log.Fatal(err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /orders/{id}", s.order)
+	server, served := &http.Server{Handler: mux}, make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+
+	consumer, err := s.receipts.Consume(context.Background(), chanq.ConsumerConfig{}) // not ctx: the server stops first
+	if err != nil {
+		return errors.Join(err, server.Close())
 	}
+	worked := make(chan error, 1)
+	go func() { worked <- consumer.Handle(8, receipt) }()
+
+	select {
+	case <-ctx.Done(): // a signal
+	case err = <-served: // the server has failed
+	case <-consumer.Done(): // its queue is missing, for example: Handle returns the error
+	}
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	err = errors.Join(err, server.Shutdown(bound)) // requests that have begun may finish, and send
+	consumer.Stop()                                // then no more claims
+	return errors.Join(err, <-worked)              // nil: all handlers have returned, and their results are stored
+}
+
+func receipt(_ context.Context, lease *chanq.Lease[order]) error {
+	log.Printf("receipt of order %s for %s", lease.Body.ID, lease.Body.Customer)
+	return nil
 }
 
 // order is a message of both queues.
@@ -65,10 +97,11 @@ func open(ctx context.Context, db *sql.DB) (s *shop, err error) {
 }
 
 func queue(ctx context.Context, db *sql.DB, name string) (*chanq.Queue[order], error) {
-	if err := chanq.Migrate(ctx, db, name, chanq.Config{}); err != nil {
+	config := chanq.Config{Hooks: chanq.LogHooks(nil, slog.LevelWarn)}
+	if err := chanq.Migrate(ctx, db, name, config); err != nil {
 		return nil, err
 	}
-	return chanq.Open[order](ctx, db, name, chanq.Config{})
+	return chanq.Open[order](ctx, db, name, config)
 }
 
 func (s *shop) order(w http.ResponseWriter, r *http.Request) {

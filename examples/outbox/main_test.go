@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -53,4 +56,33 @@ func TestAnOrderAndItsMessagesAreStoredOnceAndTogether(t *testing.T) {
 	for _, table := range []string{"orders", "chanq_receipts", "chanq_parcels"} {
 		require.Equal(t, 2, number("SELECT COUNT(*) FROM "+table), table)
 	}
+}
+
+func TestASignalStopsTheServerAndThenTheWorker(t *testing.T) {
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "outbox.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.ErrorContains(t, run(t.Context(), db, address), "in use")
+	require.NoError(t, free.Close())
+	ctx, signal := context.WithCancel(t.Context())
+	defer signal()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, db, address) }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	require.Eventually(t, func() bool {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+address+"/orders/1?customer=ada", http.NoBody)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
+	}, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		var receipts, parcels int
+		require.NoError(t, db.QueryRow("SELECT (SELECT COUNT(*) FROM chanq_receipts), (SELECT COUNT(*) FROM chanq_parcels)").Scan(&receipts, &parcels))
+		return receipts == 0 && parcels == 1
+	}, time.Minute, 10*time.Millisecond)
+	signal()
+	require.NoError(t, <-ended)
 }

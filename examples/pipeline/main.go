@@ -3,7 +3,7 @@
 //	files ──Pipe: read and count──▶ counts ──Handle: store──▶ table words
 //
 // Stop it at any moment and start it again without files: it continues, and each file is counted once. Messages that
-// a killed process had claimed are handled by a run that begins 30 s later, when their leases have expired.
+// a killed process had claimed are handled by a run that starts a minute later, when their leases have expired.
 //
 //	go run ./examples/pipeline *.md docs/*.md
 package main

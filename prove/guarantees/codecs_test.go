@@ -141,7 +141,7 @@ func encodersMisbehave(w *world) {
 	for _, m := range notes(mixed...) {
 		p.C() <- m
 	}
-	require.ErrorContains(w, p.Flush(w.Soon()), "2 messages sent on C could not be stored")
+	require.ErrorContains(w, p.Flush(w.Soon()), "messages sent on C that could not be stored: 2")
 	_, err := p.Send(w.Soon(), notes("encode panics in Send")[0])
 	require.ErrorContains(w, err, "codec panicked")
 	_, err = p.Send(w.Soon(), notes("sent")[0])

@@ -209,11 +209,11 @@ func endNever(w *world) {
 		})
 		err := e.returns(drainFor+time.Second, drainFor+time.Second)
 		require.ErrorIs(e, err, chanq.ErrStopped)
-		require.ErrorContains(e, err, "2 leases not settled, 0 settles not confirmed, 2 handlers not returned")
+		require.ErrorContains(e, err, "leases not settled: 2, settles not confirmed: 0, handlers not returned: 2")
 		require.Equal(e, chanqadmin.Stats{Ready: 6}, testdb.Counted(e, e.q), e.way.name)
 		over, cancel := context.WithTimeout(e.Soon(), 50*time.Millisecond)
 		defer cancel()
-		require.ErrorContains(e, e.c.Shutdown(over), "0 leases not settled, 0 settles not confirmed, 2 handlers not returned")
+		require.ErrorContains(e, e.c.Shutdown(over), "leases not settled: 0, settles not confirmed: 0, handlers not returned: 2")
 		time.AfterFunc(2*time.Second, func() { close(gate) }) // longer than the time that handlers had
 		require.NoError(e, e.c.Shutdown(e.Soon()), "Shutdown waits for the handlers")
 		for _, l := range held {
@@ -250,7 +250,7 @@ func endLost(w *world) {
 			require.LessOrEqual(e, time.Since(e.at), drainFor+atEnd+50*time.Millisecond, e.way.name)
 		}
 		require.ErrorIs(e, err, chanq.ErrStopped)
-		require.Regexp(e, ": 0 leases not settled, [1-6] settles not confirmed, 0 handlers not returned", err.Error())
+		require.Regexp(e, ": leases not settled: 0, settles not confirmed: [1-6], handlers not returned: 0", err.Error())
 		e.Heal()
 	})
 }
@@ -403,7 +403,7 @@ func endTogether(w *world) {
 		down := make(chan error, 1)
 		go func() { down <- e.c.Shutdown(e.Soon()) }()
 		for _, err := range []error{e.returns(drainFor, drainFor+time.Second), testdb.Receive(e, down, "Shutdown returns")} {
-			require.ErrorContains(e, err, "2 leases not settled, 0 settles not confirmed, 2 handlers not returned", e.way.name)
+			require.ErrorContains(e, err, "leases not settled: 2, settles not confirmed: 0, handlers not returned: 2", e.way.name)
 		}
 		close(gate)
 		require.NoError(e, e.c.Shutdown(e.Soon()))
@@ -462,7 +462,7 @@ func endReaders(w *world) {
 	defer cancel()
 	began := time.Now()
 	err := c.Shutdown(over)
-	require.ErrorContains(w, err, "2 leases not settled, 0 settles not confirmed, 0 handlers not returned: the time is over")
+	require.ErrorContains(w, err, "leases not settled: 2, settles not confirmed: 0, handlers not returned: 0: the time is over")
 	if w.Engine.Bubble {
 		require.LessOrEqual(w, time.Since(began), drainFor+1050*time.Millisecond)
 	}
@@ -487,11 +487,11 @@ func endOfEach(w *world) {
 		testdb.Send(w, q, testdb.Texts("a")...)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 		l := testdb.Take(w, c, 1)[0]
-		want := "1 leases not settled, 0 settles not confirmed"
+		want := "leases not settled: 1, settles not confirmed: 0"
 		if lost {
 			w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Cut(w.Failure(sqlbatch.Unknown)) })
 			require.NoError(w, l.Ack())
-			want = "0 leases not settled, 1 settles not confirmed"
+			want = "leases not settled: 0, settles not confirmed: 1"
 		}
 		ends := make(chan error, 2)
 		go func() { ends <- c.Shutdown(w.Soon()) }()
@@ -539,7 +539,7 @@ func endInTx(w *world) {
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.ErrorContains(w, c.Shutdown(over), "1 leases not settled, 0 settles not confirmed")
+	require.ErrorContains(w, c.Shutdown(over), "leases not settled: 1, settles not confirmed: 0")
 	require.NoError(w, leases[0].Wait(w.Soon()))
 	if !w.Engine.Dialect.Traits().OneWriter {
 		require.NoError(w, tx.Commit(), "the transaction stays usable")

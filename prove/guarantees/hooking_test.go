@@ -102,7 +102,7 @@ func failureEvents(w *world) {
 			require.Equal(w, cause, e.Cause, "%s of %s", body, kind)
 			require.Equal(w, []string{"k" + body, "type", body}, []string{e.Key + e.DedupKey, e.Type, e.Headers["body"]}, "%s of %s", body, kind)
 		}
-		require.Equal(w, "chanq: cannot decode: last_error of the message says why", dead[`"x"`].Reason, "a decoder's error might contain parts of the body")
+		require.Equal(w, "chanq: cannot decode: chanq peek --state dead "+kind+" shows why", dead[`"x"`].Reason, "a decoder's error might contain parts of the body")
 		require.Contains(w, testdb.Get(w, q, dead[`"x"`].ID).LastError, "cannot unmarshal", kind)
 		e := failed[`2`]
 		require.Equal(w, []string{"k2", "type"}, []string{e.Key + e.DedupKey, e.Type})

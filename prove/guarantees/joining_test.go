@@ -100,7 +100,7 @@ func gaveUpConsumer(w *world) {
 	})
 	ended, end := context.WithCancel(context.Background())
 	end()
-	require.ErrorContains(w, c.Shutdown(ended), "1 leases not settled, 0 settles not confirmed")
+	require.ErrorContains(w, c.Shutdown(ended), "leases not settled: 1, settles not confirmed: 0")
 	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 	w.Heal()
 	require.Len(w, consumers(w, q), 1, "its name is shown as the holder of the message")

@@ -237,10 +237,10 @@ func handlersShutDown(w *world) {
 		failed = c.Shutdown(ctx)
 		took = time.Since(began)
 		return nil
-	}), "1 handlers not returned")
+	}), "handlers not returned: 1")
 	require.NoError(w, c.Shutdown(w.Soon()), "the handler has returned")
 	require.ErrorIs(w, failed, context.DeadlineExceeded)
-	require.ErrorContains(w, failed, "1 leases not settled, 0 settles not confirmed, 1 handlers not returned")
+	require.ErrorContains(w, failed, "leases not settled: 1, settles not confirmed: 0, handlers not returned: 1")
 	if w.Engine.Bubble {
 		require.LessOrEqual(w, took, drainFor+atEnd)
 	}

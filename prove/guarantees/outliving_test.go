@@ -45,7 +45,7 @@ func lockedAtTheEnd(w *world) {
 	require.Equal(w, 1, c.Stats().Held)
 	ended, giveUp := context.WithTimeout(context.Background(), w.atOnce()/2)
 	defer giveUp()
-	require.ErrorContains(w, c.Shutdown(ended), "0 leases not settled, 1 settles not confirmed")
+	require.ErrorContains(w, c.Shutdown(ended), "leases not settled: 0, settles not confirmed: 1")
 	var op *chanq.OpError
 	require.ErrorAs(w, leases[0].Wait(w.Soon()), &op)
 	if w.Engine.Bubble { // a loaded machine might not get the response of a try in its time

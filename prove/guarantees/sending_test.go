@@ -499,7 +499,7 @@ func unsentTaken(w *world) {
 			p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11), Headers: map[string]string{"round": fmt.Sprint(round)}}
 		}
 		require.ErrorIs(w, p.Flush(w.Soon()), chanq.ErrTooLarge)
-		require.ErrorContains(w, p.Flush(w.Soon()), "2 messages sent on C could not be stored, Unsent returns them", "again")
+		require.ErrorContains(w, p.Flush(w.Soon()), "messages sent on C that could not be stored: 2, Unsent returns them", "again")
 		sent := make(chan error, 1)
 		go func() {
 			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "waits"})

@@ -218,7 +218,7 @@ func slowSettleAtShutdown(w *world) {
 	w.within("the settle is isolated", apart)
 	ctx, cancel := context.WithTimeout(context.Background(), slowTry)
 	defer cancel()
-	require.ErrorContains(w, c.Shutdown(ctx), "1 settle")
+	require.ErrorContains(w, c.Shutdown(ctx), "settles not confirmed: 1")
 	var op *chanq.OpError
 	require.ErrorAs(w, l.Wait(w.Soon()), &op)
 	require.True(w, op.Unknown)

@@ -439,7 +439,7 @@ func ackTxOfLost(w *world) {
 		require.NoError(w, batch.Errs[0])
 		require.ErrorIs(w, batch.Errs[1], chanq.ErrLeaseLost)
 		require.NoError(w, batch.Errs[2])
-		require.EqualError(w, err, "chanq: ack: 1 of 3 messages failed; first: ack "+name+" "+former.ID.String()+": lease lost")
+		require.EqualError(w, err, "chanq: ack: 1 of 3 failed; first: ack "+name+" "+former.ID.String()+": lease lost")
 		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "all or nothing")
 		require.ErrorIs(w, former.Wait(w.Soon()), chanq.ErrLeaseLost, "the loss is known")
 		for _, l := range append(ours, theirs) {

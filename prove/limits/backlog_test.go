@@ -120,7 +120,7 @@ func TestSettlesThatHangDoNotKeepShutdownFromReturning(t *testing.T) {
 		err := c.Shutdown(over)
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		var held, settling int
-		_, scanned := fmt.Sscanf(err.Error(), "chanq: shutdown work: %d leases not settled, %d settles not confirmed,", &held, &settling)
+		_, scanned := fmt.Sscanf(err.Error(), "chanq: shutdown work: leases not settled: %d, settles not confirmed: %d,", &held, &settling)
 		require.NoError(w, scanned, err)
 		require.GreaterOrEqual(w, settling, backlog)
 		require.Equal(w, total, held+settling, "every abandoned call is reported")

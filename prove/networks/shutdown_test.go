@@ -90,7 +90,7 @@ func shutdown(r *rig, die func(*rig)) {
 	err = c.Shutdown(ctx)
 	require.Less(r, time.Since(began), bound+6*time.Second+slack)
 	require.ErrorIs(r, err, context.DeadlineExceeded)
-	require.ErrorContains(r, err, "2 leases not settled, 1 settles not confirmed")
+	require.ErrorContains(r, err, "leases not settled: 2, settles not confirmed: 1")
 
 	ctx, cancel = context.WithTimeout(context.Background(), bound)
 	defer cancel()

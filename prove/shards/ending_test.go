@@ -113,7 +113,7 @@ func (d *drain) again(n int) {
 
 // counts adds up the numbers that precede text in the errors of shards.
 func counts(err error, text string) (sum int) {
-	for _, found := range regexp.MustCompile(`(\d+) `+text).FindAllStringSubmatch(fmt.Sprint(err), -1) {
+	for _, found := range regexp.MustCompile(text+`: (\d+)`).FindAllStringSubmatch(fmt.Sprint(err), -1) {
 		n, _ := strconv.Atoi(found[1])
 		sum += n
 	}

@@ -175,7 +175,7 @@ func TestFlushDuringCloseReportsWhatCloseDoes(t *testing.T) {
 					return
 				}
 				cancel()
-				require.ErrorContains(w, <-flushed, "1 messages sent on C could not be stored, Close returns them")
+				require.ErrorContains(w, <-flushed, "messages sent on C that could not be stored: 1, Close returns them")
 				require.ErrorContains(w, p.Flush(w.soon()), "Close returns them", "also later")
 				var unsent *chanq.UnsentError[string]
 				require.ErrorAs(w, <-closed, &unsent)

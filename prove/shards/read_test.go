@@ -167,7 +167,7 @@ func TestShutdownWhoseContextHasEndedGivesUpTheLeasesOfAllShards(t *testing.T) {
 		testdb.Take(w, c, count)
 		over, cancel := context.WithCancel(w.soon())
 		cancel()
-		require.Equal(w, count, strings.Count(fmt.Sprint(c.Shutdown(over)), "1 leases not settled"))
+		require.Equal(w, count, strings.Count(fmt.Sprint(c.Shutdown(over)), "leases not settled: 1"))
 		require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
 	})
 }

@@ -159,7 +159,7 @@ func TestShutdownReleasesWhatReadersHoldOfAllShards(t *testing.T) {
 		held := testdb.Take(w, c, n/2)
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		require.ErrorContains(w, c.Shutdown(over), "leases not settled, 0 settles not confirmed")
+		require.ErrorContains(w, c.Shutdown(over), "settles not confirmed: 0")
 		require.Equal(w, n, w.counted(q).Ready)
 		require.ErrorIs(w, held[0].Ack(), chanq.ErrLeaseLost)
 		require.NoError(w, c.Shutdown(w.soon()))
