@@ -18,8 +18,8 @@ import (
 // ctx ends.
 //
 // Running consumers end with ErrNoSchema, and sends fail with it. The user needs permission to drop the queue's tables, to read them,
-// and to delete from chanq__queues, chanq__consumers, chanq__samples and, on SQL Server, chanq__heads. Drop costs a few round trips, and
-// uses Dialect, Schema and Label of cfg. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
+// and to delete from chanq__queues, chanq__consumers and chanq__samples. Drop costs a few round trips, and uses Dialect, Schema and
+// Label of cfg. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
 	return drop(ctx, db, queue, cfg, func(c table.Counts) error {
 		if n := c.Ready + c.Scheduled + c.Leased + c.Dead + c.Done; n > 0 {

@@ -35,17 +35,6 @@ func (h Head) Compare(o Head) int {
 	return cmp.Or(cmp.Compare(h.Due, o.Due), bytes.Compare(h.ID[:], o.ID[:]))
 }
 
-// Next returns the place that follows h.
-func (h Head) Next() Head {
-	for i := len(h.ID) - 1; i >= 0; i-- {
-		if h.ID[i]++; h.ID[i] != 0 {
-			return h
-		}
-	}
-	h.Due++
-	return h
-}
-
 // HeadMargin is how far a head stays behind the database's clock: a message whose INSERT took less than this long is
 // found although later ones were claimed meanwhile. A quarter of a second is longer than almost every commit, and short
 // enough that few dead rows are walked over.
@@ -210,8 +199,6 @@ type ClaimParams struct {
 	Consumer [16]byte // the consumer that claims: see Consumer
 	Salt     int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Heads    Heads
-	// Shared: on SQL Server, the claim may begin behind what other consumers' claims have taken, and lets theirs begin behind what it takes.
-	Shared bool
 	// Inline is the size of the largest body that the claim returns. Messages with larger bodies are leased with a NULL
 	// body: read it with Contents. If Inline is below zero, dedup key, type, headers and body of every message are NULL.
 	Inline int

@@ -31,7 +31,6 @@ GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__dead TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__done TO chanq_consumer; -- with Spec.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__consumers TO chanq_consumer;
-GRANT SELECT, UPDATE ON dbo.chanq__heads TO chanq_consumer; -- where the claims of other consumers have ended
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_consumer; -- writes the history and deletes old samples
 
 -- An operator lists, pauses, cancels, purges and redrives.

@@ -14,12 +14,10 @@ import (
 // The head of a consumer is where its claims begin to read each priority, so that no claim walks over messages that
 // were claimed before (see sqlbatch.Heads).
 //
-// On SQL Server claims of different consumers also share a head, in a table (see shared).
-//
-// A claim moves the head behind the last position that it has taken. A message might appear before the head later,
-// because its transaction took long to commit, another process released it, or its lease expired. Claims do not see it,
-// but a rescan does: a statement that reads from the beginning once a second, without a lock (rescan.go). What it finds
-// moves the head back. Releases of this process move the head back immediately.
+// A claim moves the head to the last position that it has taken. A message might appear before the head later, because
+// its transaction took long to commit, another process released it, or its lease expired. Claims do not see it, but a
+// rescan does: a statement that reads from the beginning once a second, without a lock (rescan.go). What it finds moves
+// the head back. Releases of this process move the head back immediately.
 //
 // If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare
 // that all consumers of the queue together spend 5 % of the time on them. A single slow rescan does not count: see
@@ -64,10 +62,8 @@ func (c *cost) of(took time.Duration) time.Duration {
 type head struct {
 	every time.Duration // minimum time between rescans
 
-	now     sqlbatch.Heads                     // where claims begin
-	top     sqlbatch.Heads                     // the highest that it has been
-	seen    [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
-	brought bool                               // the last claim returned messages
+	now  sqlbatch.Heads                     // where claims begin
+	seen [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
 
 	// Fields of rescans.
 	underWay  bool
@@ -106,33 +102,12 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	return from
 }
 
-// shared reports that the next claim may begin behind what other consumers have claimed. After an empty claim it may
-// not: a message might be between the two. Nor while the head is lower than it was: what is left there is before the
-// others' claims.
-func (h *head) shared() bool {
-	for p := range h.now {
-		if h.now[p].Compare(h.top[p]) < 0 {
-			return false
-		}
-	}
-	return h.brought && h.consumers > 1
-}
-
-// move sets the head of a priority, which a claim or a rescan that began at that time has found.
-func (h *head) move(p int, to sqlbatch.Head, began time.Duration) {
-	h.now[p], h.seen[p] = to, began
-	if to.Compare(h.top[p]) > 0 {
-		h.top[p] = to
-	}
-}
-
 // claimed records the rows of a claim, how long it took, and when it ended.
 func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
-	h.brought = len(rows) > 0
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
-		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}).Next(); at.Compare(h.now[p]) > 0 {
-			h.move(p, at, now-took)
+		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
+			h.now[p], h.seen[p] = at, now-took
 		}
 	}
 	switch {
@@ -202,7 +177,7 @@ func (h *head) end(s rescan) (below bool) {
 		} else if found.Compare(h.now[p]) < 0 {
 			continue
 		}
-		h.move(p, found, s.began)
+		h.now[p], h.seen[p] = found, s.began
 	}
 	h.lowered = h.lowered || below
 	h.now = notify.Lowest(h.now, h.given)

@@ -23,14 +23,6 @@ func at(p int8, due int64) table.Claimed {
 	return table.Claimed{Row: table.Row{Priority: int8(p), Due: due}}
 }
 
-// behind returns heads without IDs, but with the first place behind those priorities' due times.
-func behind(heads sqlbatch.Heads, lanes ...int) sqlbatch.Heads {
-	for _, p := range lanes {
-		heads[p] = heads[p].Next()
-	}
-	return heads
-}
-
 // rescaned returns a head after a first rescan that found these positions, and took no
 // time.
 func rescaned(heads sqlbatch.Heads) head {
@@ -44,48 +36,9 @@ func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := rescaned(headsAt(10, 20, 30, 40))
 	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41),
 		at(priorityNormal, 12)}, 0, 0)
-	raised := behind(headsAt(10, 25, 30, 45), normal, urgent)
-	require.Equal(t, raised, f.ask(0), "urgent messages do not hide low ones")
+	require.Equal(t, headsAt(10, 25, 30, 45), f.ask(0), "urgent messages do not hide low ones")
 	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
-	require.Equal(t, raised, f.ask(0), "messages below do not move it")
-}
-
-func TestAClaimBeginsBehindOtherConsumersUnlessItKnowsOfAMessageBefore(t *testing.T) {
-	f := newHead(second)
-	found := func(due int64, consumers int) {
-		f.begin(0)
-		f.end(rescan{Rescan: table.Rescan{Known: true, Ready: [4]bool{normal: true}, Heads: headsAt(due, due, due, due),
-			Consumers: consumers}})
-	}
-	claimed := func(due ...int64) {
-		rows := make([]table.Claimed, len(due))
-		for i := range due {
-			rows[i] = at(priorityNormal, due[i])
-		}
-		f.claimed(rows, 0, 0)
-	}
-	found(10, 1)
-	claimed(10)
-	require.False(t, f.shared(), "there are no others")
-	found(11, 2)
-	require.True(t, f.shared())
-	claimed()
-	require.False(t, f.shared(), "a message might be between this head and the others'")
-	claimed(20, 30)
-	require.True(t, f.shared())
-
-	lower := notify.NoPlace
-	lower[normal].Due = 15
-	f.lower(lower)
-	require.False(t, f.shared(), "this process has released messages")
-	claimed(15, 25)
-	require.False(t, f.shared(), "more might follow")
-	claimed(31)
-	require.True(t, f.shared())
-	found(12, 2)
-	require.False(t, f.shared(), "a rescan has found a message")
-	claimed(12, 40)
-	require.True(t, f.shared())
+	require.Equal(t, headsAt(10, 25, 30, 45), f.ask(0), "messages below do not move it")
 }
 
 func TestAReleaseLowersTheHead(t *testing.T) {
@@ -112,7 +65,7 @@ func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0, 0)
 	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready,
 		Heads: headsAt(200, 50, 200, 60)}}))
-	require.Equal(t, behind(headsAt(200, 50, 200, 120), urgent), f.ask(0),
+	require.Equal(t, headsAt(200, 50, 200, 120), f.ask(0),
 		"what it saw at or behind the head of its beginning has been claimed since, or is still to come")
 
 	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)

@@ -160,8 +160,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	c := sqlbatch.ClaimParams{
 		Rows: n, Lease: p.cfg.LeaseFor, Consumer: p.consumer, Salt: table.NewSalt(),
-		Heads: p.rescans.head.ask(base.Now()), Shared: p.rescans.head.shared(), Inline: p.cfg.inline(n),
-		PastReaders: p.rescans.failed,
+		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
 	}
 	switch {
 	case p.unread:

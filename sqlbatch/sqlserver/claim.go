@@ -17,12 +17,6 @@ import (
 // A head with an ID has two parts, since T-SQL has no comparison of rows: the messages that are due at the same time, which can be many,
 // from that ID on, and those that are due later. A head that is less than a HeadMargin ago has no ID.
 //
-// A shared claim begins at the place in {heads} if it is behind its own, and puts its end there. The dirty read sees the end of a claim
-// that is about to commit. If that one is rolled back, its messages are found like those of a claim whose rows were locked: by a rescan.
-// XLOCK with READPAST: a row that another claim or a reader has locked is skipped, so no claim waits. An end is the place behind a message
-// that the UPDATE has changed. It is not documented which one of several; usually the last, and any is correct. The last seven bytes of an
-// ID count up without an overflow. A place in the future is from before the clock was set back.
-//
 // DEADLOCK_PRIORITY LOW: in an unforeseen deadlock the claim is the victim; it is the safest statement to repeat.
 //
 // @mark is where fences of this millisecond begin: see FenceBits.
@@ -35,11 +29,8 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 DECLARE @p smallint = 2;
-DECLARE @at binary(24);
 DECLARE @head datetime2(3);
 DECLARE @id binary(16);
-DECLARE @last binary(24);
-DECLARE @today binary(8) = {place of @now};
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
@@ -48,13 +39,8 @@ IF EXISTS (` + pausedRow + `)
 ~BEGIN TRANSACTION;
 WHILE @p >= -1 AND @left > 0
 BEGIN
-    SET @at = SUBSTRING(@heads, 24 * @p + 25, 24);
-    SET @last = NULL;
-    SELECT @at = h.place
-    FROM {heads} AS h WITH (READUNCOMMITTED)
-    WHERE @shared = 1 AND h.queue = {name} AND h.priority = @p AND h.place > @at AND h.place <= @today;
-    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@at, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@at, 1, 4)), @epoch));
-    SET @id = SUBSTRING(@at, 9, 16);
+    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 24 * @p + 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 24 * @p + 25, 4)), @epoch));
+    SET @id = CONVERT(binary(16), SUBSTRING(@heads, 24 * @p + 33, 16));
     IF @head > @late
     BEGIN
         SET @head = @late;
@@ -69,14 +55,6 @@ BEGIN
     BEGIN
 `
 	claimClose = `    END;
-    IF @shared = 1 AND @last IS NOT NULL
-    BEGIN
-        SET @last = SUBSTRING(@last, 1, 17) + SUBSTRING(CONVERT(binary(8), CONVERT(bigint, SUBSTRING(@last, 18, 7)) + 1), 2, 7);
-        UPDATE h
-        SET place = @last
-        FROM {heads} AS h WITH (XLOCK, READPAST, ROWLOCK)
-        WHERE h.queue = {name} AND h.priority = @p AND (h.place < @last OR h.place > @today);
-    END;
     SET @p = @p - 1;
 END;
 ~COMMIT TRANSACTION;
@@ -116,16 +94,15 @@ const (
 )
 
 // claimLane walks IX (priority, due_at, id) from the head to @now, with the row of each entry, until it has found enough that no
-// consumer leases (i), and locks and changes those (u). The requested order is the order of the index, so nothing is sorted, and
-// TOP with ORDER BY is the only documented way to define which rows are taken. All columns of the expression are of one table, so it can be
-// updated although it is a join. Before the head are the ghosts of settled messages, and leased messages. Behind it are usually the messages
-// that were claimed in the last moments, and then free ones.
+// consumer leases (i); locks those (u); and changes them (q). The requested order is the order of the index, so nothing is sorted, and
+// TOP with ORDER BY is the only documented way to define which rows are taken. Before the head are the ghosts of settled messages, and
+// leased messages. Behind it are usually the messages that were claimed in the last moments, and then free ones.
 //
 // The walk takes S locks, each only while it reads the entry or row. The rows that it skips are leased. A U lock there, which can last
 // as long as the transaction, would make READPAST skip the row in a concurrent settle or extension. An S lock only makes these wait
 // for a moment. If the server's look-up prefetches, it keeps S locks on entries until the lane's statement ends, and acks and nacks
-// wait for that; OPTIMIZE FOR one row is a reason not to prefetch. READCOMMITTEDLOCK: the walk sees the current rows, not earlier versions,
-// and READPAST has no effect without it if READ_COMMITTED_SNAPSHOT is on.
+// wait for that. READCOMMITTEDLOCK: the walk sees the current rows, not earlier versions, and READPAST has no effect without it if
+// READ_COMMITTED_SNAPSHOT is on.
 //
 // UPDLOCK on the found rows: a U lock kept to the end, so no two claimers take one row. The second claimer skips it and continues, as
 // TOP counts above the lock. Under the lock the row is checked again. READPAST: rows that other claimers, settles or uncommitted
@@ -133,27 +110,25 @@ const (
 // and LOOP JOIN: every claimer uses the same path, and a missing index is error 8622, not a scan. KEEPFIXED PLAN: the table alternates
 // between empty and full, and recompiling for that finds the same plan.
 //
-// So a message costs four locks: S on its entry, and S, U and X on its row.
-//
 // A claim waits only for S locks on rows that it has U locks on, up to LockWait, and the holders of these wait for none of its locks.
 // The claim after one that failed locks the rows with XLOCK, which also skips rows that readers have locked (claimPast). XLOCK is not
 // the rule, because a claim would skip rows that another one reads at that moment. It writes rows and no index entry, so it leaves no
 // ghost. As no column changes its width, it never splits a page.
 //
-// @now and the heads have the column's type, so the comparisons are a plain range of the index. OUTPUT guarantees no order, and its rows
-// might precede an error: the claim counts only after all of them have been read.
-const claimLane = `    WITH a AS (
-        SELECT TOP (@left) u.id, u.priority, u.due_at, u.lease_until, u.enqueued_at, u.expires_at, u.fence, u.attempts, u.lapses, u.leased_by,
-            u.dedup_key, u.type, u.headers, u.body
+// @now and the heads have the column's type, so the comparisons are a plain range of the index. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
+// have been read.
+const claimLane = `    UPDATE q
+    {set}
+    {output}
+    FROM (
+        SELECT TOP (@left) u.id
         FROM ` + claimFree + `
         INNER JOIN {live} AS u WITH ({lock}, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
         WHERE ` + claimable + ` AND u.due_at <= @now AND u.leased_by IS NULL
         ORDER BY i.due_at, i.id
-    )
-    UPDATE a
-    {set}
-    {output}
-    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN, OPTIMIZE FOR (@left = 1));
+    ) AS a
+    INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+    ` + fromListOptions + `;
     SET @left = @left - @@ROWCOUNT;
 `
 
@@ -166,10 +141,9 @@ const (
 // limit stays.
 const (
 	claimSet = `SET lease_until = @until,
-        fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, {high fence}) THEN fence ELSE @mark END + @salt,
-        attempts = CASE WHEN attempts < {last attempt} THEN attempts + 1 ELSE attempts END,
-        leased_by = @by,
-        @last = ({place of due_at} + id)`
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
+        leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -190,7 +164,7 @@ const (
 
 const (
 	headsDeclaration = "@heads binary(96)"
-	claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @shared bit, " + headsDeclaration
+	claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + headsDeclaration
 )
 
 // claimText is the whole claim.
@@ -214,7 +188,6 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("by", p.Consumer[:]),
 		sql.Named("salt", p.Salt),
 		sql.Named("inline", int32(p.Inline)),
-		sql.Named("shared", p.Shared),
 		sql.Named("heads", packHeads(p.Heads)))
 }
 

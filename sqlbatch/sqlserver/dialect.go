@@ -297,7 +297,6 @@ func names(n sqlbatch.Names) build.Words {
 	bracket := func(name string) string { return build.Quote("[", name, "]") }
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
 	live, queues, consumers, slots, samples := "chanq_"+n.Queue, "chanq__queues", "chanq__consumers", "chanq__slots", "chanq__samples"
-	heads := "chanq__heads"
 	dead, done := live+"__dead", live+"__done"
 	return build.NewWords(
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
@@ -306,8 +305,6 @@ func names(n sqlbatch.Names) build.Words {
 		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
 		"{consumers}", object(consumers), "{'consumers'}", unicodeString(object(consumers)),
 		"{samples}", object(samples), "{'samples'}", unicodeString(object(samples)), "{samples pk}", bracket("PK_"+samples),
-		"{heads}", object(heads), "{'heads'}", unicodeString(object(heads)), "{heads pk}", bracket("PK_"+heads),
-		"{place of @now}", packedTime("@now"), "{place of due_at}", packedTime("due_at"),
 		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
 		"{messages}", object(live+"__messages"), "{send}", object(live+"__send"), "{utf8}", object("chanq__utf8"), "{new id}", newID,
 		"{numbers}", object(live+"__seq"), "{'numbers'}", unicodeString(object(live+"__seq")),
@@ -339,12 +336,6 @@ func names(n sqlbatch.Names) build.Words {
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
 	)
-}
-
-// packedTime is an expression for a time, in the form of packSpan. Places with IDs behind them have the order of claims.
-func packedTime(time string) string {
-	ms := "DATEDIFF_BIG(millisecond, '19700101', " + time + ")"
-	return "CONVERT(binary(4), CONVERT(int, " + ms + " / 86400000)) + CONVERT(binary(4), CONVERT(int, " + ms + " % 86400000))"
 }
 
 // lockName is an expression for the name of an application lock of a queue. The server compares names of locks byte by byte, and

@@ -351,10 +351,6 @@ WHERE m.queue = {name};
 DELETE h
 FROM {samples} AS h WITH (ROWLOCK)
 WHERE h.queue = {name};
-IF OBJECT_ID({'heads'}, N'U') IS NOT NULL
-    DELETE h
-    FROM {heads} AS h WITH (ROWLOCK)
-    WHERE h.queue = {name};
 DELETE s
 FROM {queues} AS s WITH (ROWLOCK)
 WHERE s.name = {name};

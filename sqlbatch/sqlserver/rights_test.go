@@ -193,12 +193,8 @@ func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	require.NoError(t, err)
 	_, err = orders.Cancel(ctx, ready[0].ID)
 	require.NoError(t, err)
-	c, err := orders.Consume(ctx, chanq.ConsumerConfig{})
-	require.NoError(t, err)
-	for range c.C() { // the channel is closed
-	}
-	requireRefused(t, 229, c.Err())
-	require.Equal(t, c.Err(), c.Shutdown(ctx))
+	leases := testdb.Lease(t, orders, 1, time.Minute)
+	requireRefused(t, 229, leases[0].Nack(chanq.DeadLetter(nil)))
 	_, err = testdb.Redrive(ctx, orders, 0)
 	require.NoError(t, err)
 	_, err = testdb.PurgeIDs(ctx, orders, ready[0].ID)

@@ -42,12 +42,12 @@ func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: sqlbatch.Version, Registry: 1}
-	before, index, after := []string{firstHeadsText}, []string{dueIndexText}, []string(nil)
+	before, index, after := []string(nil), []string{dueIndexText}, []string(nil)
 	if r.ordered {
 		before, index, after = []string{slotsTableText, slotRowsText, numbersText, firstNumberText}, []string{seqIndexText, slotIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
-		[]string{schemaText + queuesTableText, consumersTableText, headsTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
+		[]string{schemaText + queuesTableText, consumersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
 			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
@@ -119,23 +119,6 @@ const consumersTableText = `IF OBJECT_ID({'consumers'}, N'U') IS NULL
         until datetime2(3) NOT NULL,
         CONSTRAINT {consumers pk} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
-`
-
-// headsTableText: how far the claims of a plain queue have come, for each priority: see claimOpen. Only claims use it. Without its rows they
-// begin at the heads of their consumers.
-const headsTableText = `IF OBJECT_ID({'heads'}, N'U') IS NULL
-    CREATE TABLE {heads} (
-        queue varchar(40) NOT NULL,
-        priority smallint NOT NULL,
-        place binary(24) NOT NULL,
-        CONSTRAINT {heads pk} PRIMARY KEY CLUSTERED (queue, priority) WITH (ALLOW_PAGE_LOCKS = OFF)
-    );
-`
-
-const firstHeadsText = `INSERT INTO {heads} WITH (ROWLOCK) (queue, priority, place)
-SELECT {name}, p.priority, 0x00
-FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
-WHERE NOT EXISTS (SELECT 1 FROM {heads} AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE h.queue = {name} AND h.priority = p.priority);
 `
 
 // liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key, trigger, indexed view or further index:

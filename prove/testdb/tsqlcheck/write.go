@@ -261,14 +261,10 @@ func (w *writer) update(s *ast.UpdateSpecification) {
 	w.put("SET")
 	list(w, s.SetClauses, func(c ast.SetClause) {
 		a, ok := c.(*ast.AssignmentSetClause)
-		switch {
-		case !ok || a.Variable != nil && a.Column != nil:
+		if !ok || a.Variable != nil {
 			fail("SET clause %T", c)
-		case a.Variable != nil:
-			w.put(a.Variable.Name)
-		default:
-			w.columnRef(a.Column)
 		}
+		w.columnRef(a.Column)
 		w.put(spell(assignments, a.AssignmentKind))
 		w.scalar(a.NewValue)
 	})
@@ -317,20 +313,11 @@ func (w *writer) options(hints []ast.OptimizerHintBase) {
 	}
 	w.put("OPTION (")
 	list(w, hints, func(h ast.OptimizerHintBase) {
-		switch h := h.(type) {
-		case *ast.OptimizerHint:
-			w.put(spell(queryHints, h.HintKind))
-		case *ast.OptimizeForOptimizerHint:
-			w.put("OPTIMIZE FOR (")
-			list(w, h.Pairs, func(p *ast.VariableValuePair) {
-				w.scalar(p.Variable)
-				w.put("=")
-				w.scalar(p.Value)
-			})
-			w.put(")")
-		default:
+		plain, ok := h.(*ast.OptimizerHint)
+		if !ok {
 			fail("query hint %T", h)
 		}
+		w.put(spell(queryHints, plain.HintKind))
 	})
 	w.put(")")
 }

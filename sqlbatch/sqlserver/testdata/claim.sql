@@ -1,4 +1,4 @@
--- @n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @shared bit, @heads binary(96)
+-- @n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @heads binary(96)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -10,11 +10,8 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @late datetime2(3) = DATEADD(millisecond, -250, @now);
 DECLARE @p smallint = 2;
-DECLARE @at binary(24);
 DECLARE @head datetime2(3);
 DECLARE @id binary(16);
-DECLARE @last binary(24);
-DECLARE @today binary(8) = CONVERT(binary(4), CONVERT(int, DATEDIFF_BIG(millisecond, '19700101', @now) / 86400000)) + CONVERT(binary(4), CONVERT(int, DATEDIFF_BIG(millisecond, '19700101', @now) % 86400000));
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
@@ -23,13 +20,8 @@ IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (READUNCOMMITTED) WHERE
 BEGIN TRANSACTION;
 WHILE @p >= -1 AND @left > 0
 BEGIN
-    SET @at = SUBSTRING(@heads, 24 * @p + 25, 24);
-    SET @last = NULL;
-    SELECT @at = h.place
-    FROM [dbo].[chanq__heads] AS h WITH (READUNCOMMITTED)
-    WHERE @shared = 1 AND h.queue = 'orders' AND h.priority = @p AND h.place > @at AND h.place <= @today;
-    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@at, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@at, 1, 4)), @epoch));
-    SET @id = SUBSTRING(@at, 9, 16);
+    SET @head = DATEADD(millisecond, CONVERT(int, SUBSTRING(@heads, 24 * @p + 29, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@heads, 24 * @p + 25, 4)), @epoch));
+    SET @id = CONVERT(binary(16), SUBSTRING(@heads, 24 * @p + 33, 16));
     IF @head > @late
     BEGIN
         SET @head = @late;
@@ -37,20 +29,11 @@ BEGIN
     END;
     IF @id > 0x00
     BEGIN
-        WITH a AS (
-            SELECT TOP (@left) u.id, u.priority, u.due_at, u.lease_until, u.enqueued_at, u.expires_at, u.fence, u.attempts, u.lapses, u.leased_by,
-                u.dedup_key, u.type, u.headers, u.body
-            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-            WHERE i.priority = @p AND i.due_at = @head AND i.id >= @id AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
-            ORDER BY i.due_at, i.id
-        )
-        UPDATE a
+        UPDATE q
         SET lease_until = @until,
-            fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN fence ELSE @mark END + @salt,
-            attempts = CASE WHEN attempts < 2000000000 THEN attempts + 1 ELSE attempts END,
-            leased_by = @by,
-            @last = (CONVERT(binary(4), CONVERT(int, DATEDIFF_BIG(millisecond, '19700101', due_at) / 86400000)) + CONVERT(binary(4), CONVERT(int, DATEDIFF_BIG(millisecond, '19700101', due_at) % 86400000)) + id)
+            fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
+            attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
+            leased_by = @by
         OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
                CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
                DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
@@ -61,26 +44,25 @@ BEGIN
                CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
                CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
                DATALENGTH(inserted.body) AS size
-        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN, OPTIMIZE FOR (@left = 1));
+        FROM (
+            SELECT TOP (@left) u.id
+            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
+            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+            WHERE i.priority = @p AND i.due_at = @head AND i.id >= @id AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
+            ORDER BY i.due_at, i.id
+        ) AS a
+        INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         SET @left = @left - @@ROWCOUNT;
         SET @head = DATEADD(millisecond, 1, @head);
     END;
     IF @left > 0
     BEGIN
-        WITH a AS (
-            SELECT TOP (@left) u.id, u.priority, u.due_at, u.lease_until, u.enqueued_at, u.expires_at, u.fence, u.attempts, u.lapses, u.leased_by,
-                u.dedup_key, u.type, u.headers, u.body
-            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-            WHERE i.priority = @p AND i.due_at >= @head AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
-            ORDER BY i.due_at, i.id
-        )
-        UPDATE a
+        UPDATE q
         SET lease_until = @until,
-            fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN fence ELSE @mark END + @salt,
-            attempts = CASE WHEN attempts < 2000000000 THEN attempts + 1 ELSE attempts END,
-            leased_by = @by,
-            @last = (CONVERT(binary(4), CONVERT(int, DATEDIFF_BIG(millisecond, '19700101', due_at) / 86400000)) + CONVERT(binary(4), CONVERT(int, DATEDIFF_BIG(millisecond, '19700101', due_at) % 86400000)) + id)
+            fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
+            attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
+            leased_by = @by
         OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
                CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
                DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
@@ -91,16 +73,16 @@ BEGIN
                CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
                CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
                DATALENGTH(inserted.body) AS size
-        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN, OPTIMIZE FOR (@left = 1));
+        FROM (
+            SELECT TOP (@left) u.id
+            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
+            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+            WHERE i.priority = @p AND i.due_at >= @head AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
+            ORDER BY i.due_at, i.id
+        ) AS a
+        INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
         SET @left = @left - @@ROWCOUNT;
-    END;
-    IF @shared = 1 AND @last IS NOT NULL
-    BEGIN
-        SET @last = SUBSTRING(@last, 1, 17) + SUBSTRING(CONVERT(binary(8), CONVERT(bigint, SUBSTRING(@last, 18, 7)) + 1), 2, 7);
-        UPDATE h
-        SET place = @last
-        FROM [dbo].[chanq__heads] AS h WITH (XLOCK, READPAST, ROWLOCK)
-        WHERE h.queue = 'orders' AND h.priority = @p AND (h.place < @last OR h.place > @today);
     END;
     SET @p = @p - 1;
 END;

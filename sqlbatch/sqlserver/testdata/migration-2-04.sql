@@ -1,4 +1,3 @@
-INSERT INTO [dbo].[chanq__heads] WITH (ROWLOCK) (queue, priority, place)
-SELECT 'orders', p.priority, 0x00
-FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
-WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__heads] AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE h.queue = 'orders' AND h.priority = p.priority);
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'IX_chanq_orders__due', 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX [IX_chanq_orders__due] ON [dbo].[chanq_orders] (priority, due_at, id)
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);

@@ -1,3 +1,20 @@
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'IX_chanq_orders__due', 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX [IX_chanq_orders__due] ON [dbo].[chanq_orders] (priority, due_at, id)
-        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+IF OBJECT_ID(N'[dbo].[chanq_orders__dead]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[chanq_orders__dead] (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence bigint NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        cause smallint NOT NULL,
+        fingerprint bigint NULL,
+        dedup_key varbinary(200) NULL,
+        type varbinary(100) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT [PK_chanq_orders__dead] PRIMARY KEY CLUSTERED (id)
+    );
+    ALTER TABLE [dbo].[chanq_orders__dead] SET (LOCK_ESCALATION = DISABLE);
+END;

@@ -1,4 +1,2 @@
-SET QUOTED_IDENTIFIER ON;
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'UX_chanq_orders__dedup', 'IndexID') IS NULL
-    CREATE UNIQUE NONCLUSTERED INDEX [UX_chanq_orders__dedup] ON [dbo].[chanq_orders] (dedup_key) WHERE dedup_key IS NOT NULL
-        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders__dead]', N'U'), N'IX_chanq_orders__dead_ended', 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX [IX_chanq_orders__dead_ended] ON [dbo].[chanq_orders__dead] (ended_at, id);

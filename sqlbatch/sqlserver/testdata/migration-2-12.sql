@@ -1,19 +1,18 @@
-IF OBJECT_ID(N'[dbo].[chanq_orders__done]', N'U') IS NULL
-BEGIN
-    CREATE TABLE [dbo].[chanq_orders__done] (
-        id binary(16) NOT NULL,
-        priority smallint NOT NULL,
-        fence bigint NOT NULL,
-        attempts int NOT NULL,
-        enqueued_at datetime2(3) NOT NULL,
-        ended_at datetime2(3) NOT NULL,
-        outcome smallint NOT NULL,
-        dedup_key varbinary(200) NULL,
-        type varbinary(100) NULL,
-        headers varbinary(max) NULL,
-        body varbinary(max) NOT NULL,
-        last_error nvarchar(2000) NULL,
-        CONSTRAINT [PK_chanq_orders__done] PRIMARY KEY CLUSTERED (ended_at, id)
+IF OBJECT_ID(N'[dbo].[chanq__samples]', N'U') IS NULL
+    CREATE TABLE [dbo].[chanq__samples] (
+        queue varchar(40) NOT NULL,
+        step int NOT NULL,
+        at bigint NOT NULL,
+        ready int NULL,
+        scheduled int NULL,
+        leased int NULL,
+        dead int NULL,
+        oldest bigint NULL,
+        sent bigint NOT NULL,
+        acked bigint NOT NULL,
+        nacked bigint NOT NULL,
+        died bigint NOT NULL,
+        delivered bigint NOT NULL,
+        waited bigint NOT NULL,
+        CONSTRAINT [PK_chanq__samples] PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
-    ALTER TABLE [dbo].[chanq_orders__done] SET (LOCK_ESCALATION = DISABLE);
-END;

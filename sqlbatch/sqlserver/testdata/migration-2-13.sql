@@ -1,2 +1,2 @@
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders__done]', N'U'), N'IX_chanq_orders__done_id', 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX [IX_chanq_orders__done_id] ON [dbo].[chanq_orders__done] (id);
+IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WHERE s.name = 'orders' AND s.version < 2)
+    UPDATE [dbo].[chanq_orders] SET attempts = attempts - (lapses - 7), lapses = 7 WHERE lapses > 7;

@@ -1,18 +1,3 @@
-IF OBJECT_ID(N'[dbo].[chanq__samples]', N'U') IS NULL
-    CREATE TABLE [dbo].[chanq__samples] (
-        queue varchar(40) NOT NULL,
-        step int NOT NULL,
-        at bigint NOT NULL,
-        ready int NULL,
-        scheduled int NULL,
-        leased int NULL,
-        dead int NULL,
-        oldest bigint NULL,
-        sent bigint NOT NULL,
-        acked bigint NOT NULL,
-        nacked bigint NOT NULL,
-        died bigint NOT NULL,
-        delivered bigint NOT NULL,
-        waited bigint NOT NULL,
-        CONSTRAINT [PK_chanq__samples] PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
-    );
+INSERT INTO [dbo].[chanq__queues] WITH (ROWLOCK) (name, version, min_version, paused, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms)
+SELECT 'orders', 2, 2, 0, SYSUTCDATETIME(), 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0
+WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');

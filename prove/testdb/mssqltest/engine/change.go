@@ -17,7 +17,6 @@ type changePlan struct {
 	slots    []int // of the rows that the statement finds
 	top      *scalar
 	sets     []setColumn
-	assign   []assignment // SET @v = …: of the last row that is changed
 	inserted int
 	deleted  int
 	output   *outputPlan
@@ -129,9 +128,6 @@ func (p *changePlan) find(with *ast.WithCtesAndXmlNamespaces, hints []ast.Optimi
 	if err != nil {
 		return nil, err
 	}
-	if src.joined && p.action == "delete" {
-		return nil, notUpdatable(src)
-	}
 	p.target = src.target
 	if where != nil {
 		if where.Cursor != nil {
@@ -169,16 +165,8 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 		if !ok {
 			return errUnsupported(fmt.Sprintf("%T", clause))
 		}
-		switch {
-		case a.Variable != nil && a.Column != nil:
-			return errUnsupported("UPDATE … SET @v = column = …")
-		case a.Variable != nil:
-			to, err := p.c.assignment(a.Variable, a.NewValue, a.AssignmentKind)
-			if err != nil {
-				return err
-			}
-			p.assign = append(p.assign, to)
-			continue
+		if a.Column == nil || a.Variable != nil {
+			return errUnsupported("UPDATE … SET @v")
 		}
 		parts := a.Column.MultiPartIdentifier.Identifiers
 		name := parts[len(parts)-1].Value
@@ -300,13 +288,6 @@ func (p *changePlan) change(x *exec, t *table) error {
 		}
 		x.slots[p.deleted] = slot{row: old.row}
 		return p.output.emit(x)
-	}
-	for _, a := range p.assign {
-		v, err := a.val.eval(x)
-		if err != nil {
-			return err
-		}
-		x.f.vars[a.at] = v
 	}
 	row := append(Row(nil), old.row...)
 	for _, s := range p.sets {

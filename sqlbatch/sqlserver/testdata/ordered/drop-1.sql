@@ -9,10 +9,6 @@ WHERE m.queue = 'orders';
 DELETE h
 FROM [dbo].[chanq__samples] AS h WITH (ROWLOCK)
 WHERE h.queue = 'orders';
-IF OBJECT_ID(N'[dbo].[chanq__heads]', N'U') IS NOT NULL
-    DELETE h
-    FROM [dbo].[chanq__heads] AS h WITH (ROWLOCK)
-    WHERE h.queue = 'orders';
 DELETE s
 FROM [dbo].[chanq__queues] AS s WITH (ROWLOCK)
 WHERE s.name = 'orders';

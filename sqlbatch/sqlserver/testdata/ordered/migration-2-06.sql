@@ -1,2 +1,3 @@
-IF OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO') IS NULL
-    CREATE SEQUENCE [dbo].[chanq_orders__seq] AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;
+DECLARE @drawn bigint = (SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders__seq]', N'SO'));
+IF @drawn = 0
+    SET @drawn = NEXT VALUE FOR [dbo].[chanq_orders__seq];
