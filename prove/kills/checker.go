@@ -236,7 +236,7 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 	least := before.Attempt + 1
 	switch before.How {
 	case Release:
-		least-- // it refunds the attempt
+		least = 1 // it refunds the attempt, and attempts that were lapses
 	case Nack:
 		least = 2 // it counts, and attempts that were lapses no longer do
 	}

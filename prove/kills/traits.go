@@ -53,7 +53,7 @@ var engines = map[string]engine{
 	"postgres": {
 		Engine:  testdb.Postgres,
 		size:    `SELECT pg_total_relation_size('chanq_soak'), (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'chanq_soak')`,
-		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak__dead, chanq_soak__done`, `DROP FUNCTION IF EXISTS refusing`, `DELETE FROM chanq__queues WHERE name = 'soak'`},
+		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak__dead, chanq_soak__done`, `DROP FUNCTION IF EXISTS refusing, hurrying`, `DELETE FROM chanq__queues WHERE name = 'soak'`},
 		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
 		lockTable: `LOCK TABLE chanq_soak IN SHARE MODE`, triggers: postgresTriggers,
 	},

@@ -60,6 +60,34 @@ func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	survive(t, trial{Engine: "sqlserver", Address: testdb.EmulatorSocket.Create(t), Rate: 400})
 }
 
+func TestOnlyDeadlyMessagesOfKilledProcessesAreDeadOnSQLite(t *testing.T) {
+	condemn(t, trial{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db")})
+}
+
+func TestOnlyDeadlyMessagesOfKilledProcessesAreDeadOnPostgreSQL(t *testing.T) {
+	condemn(t, trial{Engine: "postgres", Address: pgtest.StartCluster(t).DSN()})
+}
+
+// condemn sends deadly messages among others, and also kills processes that handle innocent ones.
+func condemn(t *testing.T, s trial) {
+	testdb.Long(t)
+	s.Seed = setting(t, "CHANQ_CRASH_SEED", uint64(time.Now().UnixNano()))
+	s.Rate, s.Workers, s.KillEvery, s.For, s.Body = 12, 4, 5*time.Second, 90*time.Second, 200
+	s.Guilty, s.Work = 0.1, 2*time.Second
+	t.Logf("CHANQ_CRASH_SEED=%d", s.Seed)
+	workers, err := s.run(t.Context(), t.Output())
+	require.NoError(t, err)
+	defer workers.end()
+	v := workers.history.Judge()
+	fatal, lost := workers.history.lostInARow()
+	totals, _ := workers.history.totals(0)
+	t.Logf("%d kills, %d deadly messages; innocent ones that lost at most 0, 1, 2, … leases in a row: %v; %s", totals.kills, fatal, lost, v)
+	require.Empty(t, v.Faults)
+	_, err = workers.deadLettered(workers.history, v)
+	require.NoError(t, err)
+	require.Positive(t, fatal)
+}
+
 // setting returns a number that an environment variable can set, to repeat a run or to make it longer.
 func setting(t *testing.T, variable string, standard uint64) uint64 {
 	text := os.Getenv(variable)
