@@ -172,6 +172,9 @@ func (s *sim) apply(st *simTask) {
 		case t.Kind == Mark && r.alive() && !r.locked && (matches || s.fault == markWithoutFence):
 			pending := r.by != 0 && r.by != st.consumer
 			r.lapses += bit(pending || s.fault == ownMarksCount && r.by != 0)
+			if pending && s.alive[r.by] {
+				r.guilt++ // its holder has returned the slot without an answer to its mark, and that counts
+			}
 			r.by = st.consumer
 			if s.fault != markKeepsFence {
 				r.fence = max(r.fence+1, item.slotFence)

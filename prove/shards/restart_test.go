@@ -123,7 +123,12 @@ func TestNothingIsLostAlthoughProcessesAreKilled(t *testing.T) {
 			require.NoError(w, process.Kill())
 			continue
 		}
-		testdb.Eventually(w, "all are handled", func() bool { return w.counted(q) == chanqadmin.Stats{} })
+		testdb.Eventually(w, "all are handled", func() bool {
+			for _, place := range w.places { // without the delays of messages that several of the processes held
+				place.Exec("UPDATE chanq_orders SET due_at = enqueued_at WHERE lapses > 1 AND leased_by IS NULL")
+			}
+			return w.counted(q) == chanqadmin.Stats{}
+		})
 		process.Stop()
 		require.NoError(w, process.Wait())
 	}
