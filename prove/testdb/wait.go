@@ -15,7 +15,7 @@ import (
 
 // Patience is how long a test waits for an expected event: long enough for a loaded machine, and never used up if the
 // code is right.
-const Patience = 2 * time.Minute
+const Patience = 8 * time.Minute
 
 // Bound is the default limit for a test with a World: a test that waits permanently, for example for a missing lease,
 // ends here and not after ten minutes.
