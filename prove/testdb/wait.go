@@ -18,8 +18,8 @@ import (
 const Patience = 8 * time.Minute
 
 // Bound is the default limit for a test with a World: a test that waits permanently, for example for a missing lease,
-// ends here and not after ten minutes.
-const Bound = Slowness * 5 * time.Minute
+// ends here.
+const Bound = Slowness * 12 * time.Minute
 
 // T has the methods that the steps of a test need: *testing.T, *testing.B, *rapid.T and *World implement it.
 type T interface {
