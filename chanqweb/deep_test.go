@@ -89,8 +89,8 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				{"/q/mail/messages?state=ready", 1 + 4, 27_500}, // the first 3,000 are leased
 				{"/q/mail/messages?state=leased", 1, 500},
 				{"/q/mail/messages?state=scheduled", 1, 450},
-				{"/q/mail/messages?state=dead", 1, 60},
-				{"/q/mail/messages?state=done", 1, 60},
+				{"/q/mail/messages?state=dead", 1, 120}, // 40 to 72: planning reads the catalog
+				{"/q/mail/messages?state=done", 1, 120},
 				{"/q/mail/messages?state=ready&from=ready.0." + strconv.FormatInt(1_700_000_000_000+int64(n)/2, 10) + ".00000000-0000-7000-8000-000000000000", 1, 400},
 				{"/q/mail/failures", 2, 1_350}, // of which 770 only before a vacuum
 				{"/q/mail/consumers", 2, 9_000},
