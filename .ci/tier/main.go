@@ -7,9 +7,9 @@
 // failed, how many seconds it ran and how many of a processor it used, its child processes' included; and the slowest tests,
 // whose seconds are shared with the tests that run at the same time.
 //
-// At most three tests that fail are run once more, each alone, and both results are printed. A test that passes alone is reported as
+// At most six tests that fail are run once more, each alone, and both results are printed. A test that passes alone is reported as
 // UNSTABLE and is no failure: thousands of tests share few cores and real clocks here, and one that a busy machine delayed says nothing
-// about chanq. A package that panicked is run once more as a whole. More failures than three, a data race and what fails twice are failures. The exit status is that of go test
+// about chanq. A package that panicked is run once more as a whole. More failures than six, a data race and what fails twice are failures. The exit status is that of go test
 // otherwise.
 package main
 
@@ -139,7 +139,7 @@ func run(tier string, args []string) error {
 }
 
 // again is how many failed tests are run once more.
-const again = 3
+const again = 6
 
 // failure is a failed test without failed subtests. The test is empty if the package has panicked, or failed without one.
 type failure struct {

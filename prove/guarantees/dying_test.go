@@ -203,7 +203,11 @@ func foundBehindLocked(w *world) {
 	unlock := w.lock("work", locked)
 	defer unlock()
 	testdb.Send(w, q, testdb.Texts("crashed", "other")...)
-	w.Hold("work", 2, shortLease)
+	held := shortLease
+	if !w.Engine.Bubble {
+		held = 10 * time.Second // it must last until both are held
+	}
+	w.Hold("work", 2, held)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	testdb.Send(w, q, testdb.Texts("new")...)
 	for _, body := range []string{"new", "crashed", "other"} {
