@@ -137,7 +137,7 @@ func starving(w *testdb.World, engine string, decodes bool) {
 		p.Stop()
 		<-p.Ended()
 	}
-	require.Positive(w, deaths) // a lease also expires when a process stands still
+	require.Positive(w, deaths) // a lease also expires while a process is paused
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanqadmin.StateDead, e.State)
