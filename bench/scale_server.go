@@ -17,7 +17,7 @@ func statementKinds(s *store, places []place) map[string]string {
 	for _, p := range places {
 		q := s.dialect.Queue(p.names())
 		for kind, st := range map[string]sqlbatch.Statement{
-			"claim": q.Claim(sqlbatch.ClaimParams{Rows: 1}), "look": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(sqlbatch.Heads{}),
+			"claim": q.Claim(sqlbatch.ClaimParams{Rows: 1}), "look": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(),
 			"heartbeat": q.Join(sqlbatch.Consumer{}), "leave": q.Leave([16]byte{}), "history": q.Sample(sqlbatch.Sample{Sent: 1}),
 			"counted": q.Sample(sqlbatch.Sample{}), "stats": q.Stats(1), "thin": q.Thin(), "vacuum": q.Bloat(), "open": q.Version(),
 		} {

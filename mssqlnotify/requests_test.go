@@ -32,7 +32,7 @@ func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
 		sender := w.sender("work")
 		st := w.Statements("work")
 		meant := func(op faultdb.Op) bool {
-			for _, s := range []sqlbatch.Statement{st.NextDue(sqlbatch.Heads{}), st.Rescan(sqlbatch.Heads{}), st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})} {
+			for _, s := range []sqlbatch.Statement{st.NextDue(sqlbatch.Heads{}), st.Rescan(), st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})} {
 				if testdb.Runs(op, s) {
 					return true
 				}

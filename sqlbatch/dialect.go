@@ -230,9 +230,9 @@ type Queue interface {
 	// released to their old place, and expired leases. It returns a row for each priority: priority; head, when the first message that can be
 	// claimed now was due, or else the database's time; due_in, milliseconds until something can be claimed there, the end of a lease included
 	// (zero or less: now; NULL: nothing known); consumers, how many consumers the queue has; ID and lapses of the message of head, or NULL; and when
-	// the first message whose lease has expired was due, and its ID (NULL: there is none before the head of the caller, nor behind it before a
-	// free message). It returns no row if the queue is paused. It writes nothing and takes no lock.
-	Rescan(Heads) Statement
+	// the first message whose lease has expired was due, and its ID (NULL: there is none, or more than PassedRows free messages, which another
+	// transaction might have locked, are before it). It returns no row if the queue is paused. It writes nothing and takes no lock.
+	Rescan() Statement
 	// Rescue ends expired leases of one priority, among the RescueRows messages from a place on, and counts them in lapses. The message keeps
 	// its place. From the second expired lease in a row on, and below MaxCrashes, it is due after a random time of up to Scatter instead. It
 	// leaves out rows that other transactions have locked. It returns id, priority, due_at of each such message.

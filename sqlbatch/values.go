@@ -220,6 +220,9 @@ const KeptLapses = 7
 // RescueRows is how many rows a rescue walks.
 const RescueRows = 2500
 
+// PassedRows is how many free messages a rescan passes in search of an expired lease: other transactions might have locked them.
+const PassedRows = 100
+
 // Scatter returns the longest delay of a message after its nth expired lease in a row. The delay is random, so that a message which ends its
 // processes, and the messages which these processes held, are delivered at different times. The first redelivery is not delayed: most
 // processes die for another reason.

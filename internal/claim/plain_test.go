@@ -287,8 +287,7 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(_ context.Context, _ sqlbatch.Heads, concurrently bool) (r table.Rescan, took time.Duration,
-	err error) {
+func (q *queue) Rescan(_ context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error) {
 	began, op := time.Now(), "rescan"
 	if concurrently {
 		op = "concurrent"

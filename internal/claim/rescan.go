@@ -121,7 +121,7 @@ func (v *rescans) isDue() bool {
 // now makes a rescan on the session of claims, and waits for it. below is the result of end.
 func (v *rescans) now() (r rescan, below bool) {
 	v.head.begin(base.Now())
-	r = v.look(v.patience, v.head.now, false)
+	r = v.look(v.patience, false)
 	if r.Known {
 		v.cfg.Subscription.Looked(r.Due)
 	}
@@ -131,15 +131,15 @@ func (v *rescans) now() (r rescan, below bool) {
 // begin starts a rescan that claims do not wait for.
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
-	patience, from := v.patience, v.head.now
-	v.running.Go(func() { v.found <- v.look(patience, from, true) })
+	patience := v.patience
+	v.running.Go(func() { v.found <- v.look(patience, true) })
 }
 
 // look makes a rescan with a timeout of patience.
-func (v *rescans) look(patience time.Duration, from sqlbatch.Heads, concurrently bool) (r rescan) {
+func (v *rescans) look(patience time.Duration, concurrently bool) (r rescan) {
 	ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 	defer cancel()
-	r.Rescan, r.took, r.err = v.table.Rescan(ctx, from, concurrently)
+	r.Rescan, r.took, r.err = v.table.Rescan(ctx, concurrently)
 	r.late = r.err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	r.began = base.Now() - r.took
 	return r

@@ -90,14 +90,13 @@ type Lost struct {
 
 // Rescan reads from the beginning; concurrently on its own session, otherwise on that of claims. took excludes the wait
 // for a session.
-func (p *Plain) Rescan(ctx context.Context, from sqlbatch.Heads, concurrently bool) (r Rescan, took time.Duration,
-	err error) {
+func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took time.Duration, err error) {
 	run := p.timed
 	if concurrently {
 		run = p.Notes.RunTimed
 	}
 	r.Due = math.MaxInt64
-	took, err = run(ctx, p.Queue.SQL.Rescan(from), func(rows *sql.Rows) error {
+	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, lapses, lostAt sql.NullInt64
 		var first, lost sql.RawBytes

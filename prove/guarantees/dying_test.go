@@ -203,11 +203,7 @@ func foundBehindLocked(w *world) {
 	unlock := w.lock("work", locked)
 	defer unlock()
 	testdb.Send(w, q, testdb.Texts("crashed", "other")...)
-	held := shortLease
-	if !w.Engine.Bubble {
-		held = 10 * time.Second // it must last until both are held
-	}
-	w.Hold("work", 2, held)
+	w.Hold("work", 2, 10*time.Second) // rescans find the locked message before these leases expire
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 20 * time.Millisecond})
 	testdb.Send(w, q, testdb.Texts("new")...)
 	for _, body := range []string{"new", "crashed", "other"} {

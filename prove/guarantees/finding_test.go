@@ -11,7 +11,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Claims begin where the previous claim ended. Messages that appear before that position are still found soon, whether or not other
@@ -205,7 +204,7 @@ func foundAfterOutage(w *world) {
 	var rescans, others atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case testdb.Runs(op, st.Rescan(sqlbatch.Heads{})):
+		case testdb.Runs(op, st.Rescan()):
 			rescans.Add(1)
 		case rescans.Load() > 0 && (claims(op, st) || looks(op, st)): // the outage begins with a rescan
 			others.Add(1)
@@ -236,7 +235,7 @@ func foundSlowly(w *world) {
 
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !testdb.Runs(op, st.Rescan(sqlbatch.Heads{})) {
+		if !testdb.Runs(op, st.Rescan()) {
 			return faultdb.Fault{}
 		}
 		done := make(chan struct{})

@@ -173,7 +173,7 @@ func claims(op faultdb.Op, q sqlbatch.Queue) bool {
 
 // looks reports whether op is a poll of an idle consumer, which a busy consumer also does once a second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan(sqlbatch.Heads{}))
+	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }
 
 // reads reports whether op reads the contents of one message, which its consumer has leased.

@@ -158,7 +158,7 @@ func (w *world) wakes(b *board, at func(moment string)) {
 	n := 0
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if _, listened, _ := b.count(); listened == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Heads{})) && !testdb.Runs(op, st.Rescan(sqlbatch.Heads{})) {
+		if _, listened, _ := b.count(); listened == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Heads{})) && !testdb.Runs(op, st.Rescan()) {
 			return faultdb.Fault{}
 		}
 		l := look{[]string{"when it has looked", "when it has looked again"}[n], make(chan struct{})}

@@ -456,7 +456,7 @@ var targets = []target{
 		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Rescue(sqlbatch.RescueParams{}), q.Contents(sqlbatch.Item{})}
 	})},
 	{name: "looks of idle consumers", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(sqlbatch.Heads{}), q.Slots()}
+		return []sqlbatch.Statement{q.NextDue(sqlbatch.Heads{}), q.Rescan(), q.Slots()}
 	})},
 	{name: "settles", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
 		return []sqlbatch.Statement{q.Ack(nil), q.Nack(nil), q.Release(nil), q.DeadLetter(nil)}

@@ -94,7 +94,7 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 		exec(`INSERT INTO chanq_work (due_at, body) SELECT i, '' FROM generate_series(1, $1) AS i`, dead)
 		exec(`DELETE FROM chanq_work`)
 		began := time.Now()
-		_, err := testdb.Rows(ctx, plain, st.Rescan(sqlbatch.Heads{}))
+		_, err := testdb.Rows(ctx, plain, st.Rescan())
 		require.NoError(t, err)
 		took = time.Since(began)
 	}
@@ -110,7 +110,7 @@ func TestOnPostgreSQLRescansOfManyDeadEntriesTake5PercentOfTheTime(t *testing.T)
 		}()
 	}
 	p := testdb.Produce(t, q, chanq.ProducerConfig{})
-	rescan, claim := st.Rescan(sqlbatch.Heads{}), st.Claim(sqlbatch.ClaimParams{})
+	rescan, claim := st.Rescan(), st.Claim(sqlbatch.ClaimParams{})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	sendUntil := func(is func() bool) {

@@ -44,5 +44,5 @@ func onEach(t *testing.T, test func(*world)) {
 // looks reports whether op is a poll of an idle consumer, which a busy consumer also does once a
 // second.
 func looks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan(sqlbatch.Heads{}))
+	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }

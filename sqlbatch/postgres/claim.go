@@ -131,26 +131,27 @@ func (q *queue) DueOrLocked() sqlbatch.Statement {
 }
 
 // rescanText walks each lane to its first free message. If there is none, all due messages are leased, and it walks the lane again, up to ten
-// thousand messages, for the earliest end of a lease. A third walk ends at the first expired lease, or at the first free message behind the
-// head: claims have passed what is before it. The constant bounds what the planner expects of a deep lane: above jit_above_cost the server
-// would compile the plan. The LIMIT that the planner does not know keeps it from sorting a shallow lane.
+// thousand messages, for the earliest end of a lease. A third walk ends at the first expired lease, and passes up to {passed} free messages
+// before it, which might be locked. The constant bounds what the planner expects of a deep lane: above jit_above_cost the server would compile
+// the plan. The LIMIT that the planner does not know keeps it from sorting a shallow lane.
 var rescanText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 10000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS consumers,
-       uuid_send(r.id) AS head_id, r.lapses, CASE WHEN e.lost THEN e.due_at END AS lost_at, CASE WHEN e.lost THEN uuid_send(e.id) END AS lost_id
+       uuid_send(r.id) AS head_id, r.lapses, e.due_at AS lost_at, uuid_send(e.id) AS lost_id
 FROM t
-CROSS JOIN ` + headList + `
+CROSS JOIN (VALUES (2), (1), (0), (-1)) AS p (priority)
 LEFT JOIN LATERAL (
   SELECT q.due_at, q.id, q.lapses FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + unleased("q.") + `
   ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS r ON true
 LEFT JOIN LATERAL (
-  SELECT q.due_at, q.id, q.leased_by IS NOT NULL AS lost FROM {live} AS q
-  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
-    AND ` + not("q.leased_by IS NULL AND (q.due_at, uuid_send(q.id)) < (p.head, p.head_id)") + `
-  ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS e ON true
+  SELECT f.due_at, f.id FROM (
+    SELECT q.due_at, q.id, q.leased_by IS NOT NULL AS lost FROM {live} AS q
+    WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
+    ORDER BY q.due_at, uuid_send(q.id) LIMIT {passed} + 1) AS f
+  WHERE f.lost LIMIT 1) AS e ON true
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
@@ -162,9 +163,7 @@ LEFT JOIN LATERAL (
     ORDER BY q.due_at LIMIT 10000) AS f LIMIT (SELECT n FROM t)) AS e) AS l ON true
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
-func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.rescan, Args: heads(f)}
-}
+func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.rescan} }
 
 // rescueText walks a lane from a place on, without a lock, and locks the rows whose leases had ended. The lease might have been extended, or
 // another consumer might have the message by now, so the end is checked again when the lock is taken. SKIP LOCKED: a settle or an extension

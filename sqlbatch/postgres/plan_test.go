@@ -107,7 +107,7 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 		"claim":            {claim, 4, 1},
 		"claim one":        {q.Claim(sqlbatch.ClaimParams{Rows: 1, Heads: suite.HeadsAt(1, 2, 3, 1<<50)}), 4, 1},
 		"next due":         {q.NextDue(sqlbatch.Heads{}), 1, 0},
-		"rescan":           {q.Rescan(sqlbatch.Heads{}), 4, 0},
+		"rescan":           {q.Rescan(), 4, 0},
 		"rescue":           {q.Rescue(sqlbatch.RescueParams{MaxCrashes: 8}), 1, 2},
 		"cancel":           {q.Cancel(ids), 0, 1},
 		"find":             {q.Find(ids, []string{"k"}), 0, 1},
@@ -350,7 +350,7 @@ func TestFrequentStatementsOfADeepQueueAreNotCompiled(t *testing.T) {
 	defer conn.Close()
 	total := regexp.MustCompile(`cost=[0-9.]+\.\.([0-9.]+)`)
 	for name, st := range map[string]sqlbatch.Statement{
-		"claim": q.Claim(claimOf(1000)), "next due": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(sqlbatch.Heads{}),
+		"claim": q.Claim(claimOf(1000)), "next due": q.NextDue(sqlbatch.Heads{}), "rescan": q.Rescan(),
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan := q.plan(conn, st, mode)

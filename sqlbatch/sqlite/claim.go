@@ -84,8 +84,8 @@ const dueOrLockedRange = lane + ` AND lease_until <= {now}`
 func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Text: q.dueOrLocked} }
 
 // Rescan walks each lane to its first free message. If there is none, all due messages are leased, and it walks the lane again, up to a
-// hundred thousand messages, for the earliest end of a lease. Another walk ends at the first expired lease, or at the first free message
-// behind the head: claims have passed what is before it.
+// hundred thousand messages, for the earliest end of a lease. Another walk ends at the first expired lease, and passes up to {passed} free
+// messages before it, as on the engines with row locks.
 const (
 	rescanText = `WITH first AS MATERIALIZED (
 {lanes}
@@ -94,20 +94,18 @@ seen AS MATERIALIZED (
 ` + rescanEnds + `
 )
 SELECT priority, coalesce(due, {now}), coalesce(due, min(scheduled, ends), scheduled, ends) - {now},
-  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}), id, lapses, iif(lost, lost_at, NULL), iif(lost, lost_id, NULL)
+  (SELECT count(*) FROM {consumers} AS m WHERE m.queue = {name} AND m.until > {now}), id, lapses, lost_at, lost_id
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
-	rescanLane = `  SELECT {p} AS priority, r.due_at AS due, r.id AS id, r.lapses AS lapses, e.lost AS lost, e.due_at AS lost_at, e.id AS lost_id,
+	rescanLane = `  SELECT {p} AS priority, r.due_at AS due, r.id AS id, r.lapses AS lapses, e.due_at AS lost_at, e.id AS lost_id,
     (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled
   FROM (SELECT 1) LEFT JOIN (SELECT due_at, id, lapses FROM ` + due + ` AND leased_by IS NULL ORDER BY due_at, id LIMIT 1) AS r
-  LEFT JOIN (SELECT due_at, id, leased_by IS NOT NULL AS lost FROM ` + ready + ` AND (leased_by IS NOT NULL OR (due_at, id) >= ({head}, {head id})) ORDER BY due_at, id LIMIT 1) AS e`
+  LEFT JOIN (SELECT due_at, id FROM (SELECT due_at, id, leased_by FROM ` + ready + ` ORDER BY due_at, id LIMIT {passed} + 1) WHERE leased_by IS NOT NULL ORDER BY due_at, id LIMIT 1) AS e`
 	rescanEnds = `  SELECT f.*, CASE WHEN due IS NULL THEN (SELECT min(lease_until) FROM (
     SELECT q.lease_until FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.priority = f.priority AND q.due_at <= {now} AND q.lease_until > {now} ORDER BY q.due_at, q.id LIMIT 100000)) END AS ends
   FROM first AS f`
 )
 
-func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.rescan, Args: heads(f)}
-}
+func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.rescan} }
 
 // Rescue walks a lane from a place on: ?1 to ?3 are the priority, and time and ID of the place. ?4 is the number of expired leases with
 // which a message is due at once. A random number of 53 bits has no sign.

@@ -225,7 +225,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{schema_text}", build.Quote("'", schema, "'"), "{database}", q(schema),
 		"{name}", "'"+n.Queue+"'",
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
-		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{version}", fmt.Sprint(sqlbatch.Version), "{kept lapses}", fmt.Sprint(sqlbatch.KeptLapses), "{rescued}", fmt.Sprint(sqlbatch.RescueRows), "{scatter of lapses}", build.Scatter("lapses"), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
+		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{version}", fmt.Sprint(sqlbatch.Version), "{kept lapses}", fmt.Sprint(sqlbatch.KeptLapses), "{rescued}", fmt.Sprint(sqlbatch.RescueRows), "{passed}", fmt.Sprint(sqlbatch.PassedRows), "{scatter of lapses}", build.Scatter("lapses"), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType), "{acked}", fmt.Sprint(sqlbatch.OutcomeAcked),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{no fingerprint}", "(-9223372036854775807 - 1)", "{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),

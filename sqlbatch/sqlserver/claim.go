@@ -262,16 +262,16 @@ func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, ""
 
 // rescanText walks each lane from its beginning, over ghosts and leased messages, to its first message that no consumer leases. If there is
 // none, all due messages are leased, and it walks the lane again, up to a hundred thousand messages, for the earliest end of a lease. A third
-// walk ends at the first expired lease, or at the first free message behind the head: claims have passed what is before it. Each MIN is over
-// one row or these messages, and returns one row even if there is none. Hints and locks are those of nextDueText.
+// walk ends at the first expired lease, and passes up to {passed} free messages before it, which might be locked. Each MIN is over one row or
+// these messages, and returns one row even if there is none. Hints and locks are those of nextDueText.
 var rescanText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-` + headsText() + `SELECT p.priority,
+SELECT p.priority,
        DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS head,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
        (SELECT COUNT_BIG(*) FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS consumers,
-       r.id AS head_id, r.lapses, CASE WHEN x.lost = 1 THEN DATEDIFF_BIG(millisecond, '19700101', x.due_at) END AS lost_at, CASE WHEN x.lost = 1 THEN x.id END AS lost_id
-FROM ` + headList + `
+       r.id AS head_id, r.lapses, DATEDIFF_BIG(millisecond, '19700101', x.due_at) AS lost_at, x.id AS lost_id
+FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id, MIN(e.lapses) AS lapses FROM (
         SELECT TOP (1) q.due_at, q.id, q.lapses
@@ -279,12 +279,14 @@ CROSS APPLY (
         WHERE q.priority = p.priority AND q.due_at <= @now AND q.leased_by IS NULL
         ORDER BY q.due_at, q.id) AS e) AS r
 CROSS APPLY (
-    SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id, MIN(e.lost) AS lost FROM (
-        SELECT TOP (1) q.due_at, q.id, CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END AS lost
-        FROM ` + looked + `
-        WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
-          AND (q.leased_by IS NOT NULL OR q.due_at > p.head OR q.due_at = p.head AND q.id >= p.id)
-        ORDER BY q.due_at, q.id) AS e) AS x
+    SELECT MIN(e.due_at) AS due_at, MIN(e.id) AS id FROM (
+        SELECT TOP (1) f.due_at, f.id FROM (
+            SELECT TOP ({passed} + 1) q.due_at, q.id, q.leased_by
+            FROM ` + looked + `
+            WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
+            ORDER BY q.due_at, q.id) AS f
+        WHERE f.leased_by IS NOT NULL
+        ORDER BY f.due_at, f.id) AS e) AS x
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at FROM (
         SELECT TOP (1) q.due_at
@@ -299,9 +301,7 @@ CROSS APPLY (
         ORDER BY q.due_at, q.id) AS e) AS l
 ` + unlessPaused
 
-func (q *queue) Rescan(f sqlbatch.Heads) sqlbatch.Statement {
-	return call(q.rescan, headsDeclaration, sql.Named("heads", packHeads(f)))
-}
+func (q *queue) Rescan() sqlbatch.Statement { return call(q.rescan, "") }
 
 // rescueText walks a lane from a place on, with the locks of nextDueText, and then locks the rows whose leases had ended. A lease might have
 // been extended, or another consumer might have the message by now, so the end is checked again under the lock. Rows and entries that others

@@ -304,7 +304,7 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
 			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Consumer: newID(), Salt: r.Int64N(1000), Inline: r.IntN(1000)}),
 			q.NextDue(sqlbatch.Heads{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
-			q.Release(suite.Releases(items)), q.Rescan(sqlbatch.Heads{}),
+			q.Release(suite.Releases(items)), q.Rescan(),
 			q.DeadLetter([]sqlbatch.DeadLetterItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
 			q.Extend(suite.Consumer, items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
 		)

@@ -327,7 +327,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{df lapses}", bracket("DF_"+live+"__lapses"), "{ck priority}", bracket("CK_"+live+"__priority"),
 		"{ck values}", bracket("CK_"+live+"__values"), "{ck sizes}", bracket("CK_"+live+"__sizes"), "{ck order}", bracket("CK_"+live+"__order"),
 		"{last fence}", "0x"+strconv.FormatInt(sqlbatch.LastFence, 16), "{high fence}", "0x"+strconv.FormatInt(sqlbatch.HighFence, 16),
-		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{version}", strconv.Itoa(sqlbatch.Version), "{kept lapses}", strconv.Itoa(sqlbatch.KeptLapses), "{rescued}", strconv.Itoa(sqlbatch.RescueRows), "{scatter of q.lapses}", build.Scatter("q.lapses"), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{version}", strconv.Itoa(sqlbatch.Version), "{kept lapses}", strconv.Itoa(sqlbatch.KeptLapses), "{rescued}", strconv.Itoa(sqlbatch.RescueRows), "{passed}", strconv.Itoa(sqlbatch.PassedRows), "{scatter of q.lapses}", build.Scatter("q.lapses"), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_dedup"),
 		"{dead cause}", bracket("IX_"+dead+"_cause"), "{'dead cause'}", unicodeString("IX_"+dead+"_cause"), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_dedup"),

@@ -89,7 +89,7 @@ func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 	r.heads = sqlbatch.Heads{}
 	r.store(batch, 0)
 	r.Engine().ResetPlans()
-	rescanned := r.rows(r.Rescan(sqlbatch.Heads{}))
+	rescanned := r.rows(r.Rescan())
 	require.Greater(t, cost(r.queue, "AS due_in,").KeysRead, int64(20*group), "a look from the beginning walks them all")
 	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, rescanned[2][:4])
 	r.claim(batch, time.Minute)
@@ -97,6 +97,6 @@ func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 
 	r.Engine().CleanGhosts()
 	r.Engine().ResetPlans()
-	r.rows(r.Rescan(sqlbatch.Heads{}))
+	r.rows(r.Rescan())
 	require.LessOrEqual(t, cost(r.queue, "AS due_in,").KeysRead, int64(3*batch+10), "for a free message, for expired leases, and for the end of a lease")
 }

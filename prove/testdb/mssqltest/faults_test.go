@@ -36,7 +36,7 @@ func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 			mssqltest.Contents:   q.Contents(sqlbatch.Item{}),
 			mssqltest.Claim:      q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, Inline: sqlbatch.MaxBody}),
 			mssqltest.NextDue:    q.NextDue(sqlbatch.Heads{}),
-			mssqltest.Rescan:     q.Rescan(sqlbatch.Heads{}),
+			mssqltest.Rescan:     q.Rescan(),
 			mssqltest.Ack:        q.Ack(nil),
 			mssqltest.Archive:    q.Archive(nil),
 			mssqltest.Nack:       q.Nack(nil),

@@ -34,7 +34,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Consumer: id, Salt: int64(n), Heads: heads, Inline: n}),
 		"contents":      q.Contents(sqlbatch.Item{ID: id, Fence: int64(n)}),
 		"next-due":      q.NextDue(heads),
-		"rescan":        q.Rescan(heads),
+		"rescan":        q.Rescan(),
 		"rescue":        q.Rescue(sqlbatch.RescueParams{Priority: 1, From: sqlbatch.Head{Due: int64(n), ID: id}, MaxCrashes: n}),
 		"due-or-locked": q.DueOrLocked(),
 		"version":       q.Version(),

@@ -3,18 +3,19 @@ WITH t AS MATERIALIZED (
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS head, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
        (SELECT count(*) FROM "public"."chanq__consumers" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS consumers,
-       uuid_send(r.id) AS head_id, r.lapses, CASE WHEN e.lost THEN e.due_at END AS lost_at, CASE WHEN e.lost THEN uuid_send(e.id) END AS lost_id
+       uuid_send(r.id) AS head_id, r.lapses, e.due_at AS lost_at, uuid_send(e.id) AS lost_id
 FROM t
-CROSS JOIN (VALUES (2, $4::bigint, $8::bytea), (1, $3::bigint, $7::bytea), (0, $2::bigint, $6::bytea), (-1, $1::bigint, $5::bytea)) AS p (priority, head, head_id)
+CROSS JOIN (VALUES (2), (1), (0), (-1)) AS p (priority)
 LEFT JOIN LATERAL (
   SELECT q.due_at, q.id, q.lapses FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.leased_by IS NOT NULL)::integer <> 1
   ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS r ON true
 LEFT JOIN LATERAL (
-  SELECT q.due_at, q.id, q.leased_by IS NOT NULL AS lost FROM "public"."chanq_orders" AS q
-  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1
-    AND (q.leased_by IS NULL AND (q.due_at, uuid_send(q.id)) < (p.head, p.head_id))::integer <> 1
-  ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS e ON true
+  SELECT f.due_at, f.id FROM (
+    SELECT q.due_at, q.id, q.leased_by IS NOT NULL AS lost FROM "public"."chanq_orders" AS q
+    WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1
+    ORDER BY q.due_at, uuid_send(q.id) LIMIT 100 + 1) AS f
+  WHERE f.lost LIMIT 1) AS e ON true
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
