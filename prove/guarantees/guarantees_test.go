@@ -1,6 +1,10 @@
 // Package guarantees is the suite that every engine passes: one test for each guarantee of chanq, and for each behaviour that its
 // documentation promises. It drives the public API against a real database through faultdb, which cuts, fails and holds selected
 // statements.
+//
+// A test states what holds. G05_… tests guarantee 5 of docs/guarantees.md; a test without a number tests another documented behaviour. A
+// file is named for its subject, with the number of the guarantee that the subject belongs to: g05_sends_test.go. Its other tests may
+// belong to other guarantees: search for the number in quotes, as in "G05_.
 package guarantees
 
 import (
@@ -17,9 +21,9 @@ func run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	t.Parallel()
 	for _, suite := range [][]test{
-		delivery, leasing, settling, stopping, ending, batching, sending, deduplicating, transacting, inTx, direct, ordering, finding, bounds, reading, piping,
-		operating, selecting, emptying, idling, sweeping, trusting, outages, stuck, trouble, slow, isolating, pipeTrouble, outliving, misbehaving, hooking, wrapping, drivers, codecs, contexts, processes, claiming, lapsing, dying, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts, wakingOwners,
-		kinds, specs, ordered, orderedReading, orderedTrouble, orderedConsumers, orderedSlots, orderedTrials, orderedBlocked, orderedLocks, foreign, facing,
+		delivery, leasing, settling, stopping, draining, handleBatches, sending, dedupKeys, transacting, inTx, queueSend, plainOrder, catchUp, buffers, reading, piping,
+		admin, adminSelections, queueEmpty, stopWhenIdle, adminWhileUsed, rejectedDatabases, outages, hangingDrivers, hangingStatements, slowStatements, failingMessages, blockedPipes, sessions, userFunctions, hooks, middleware, wrappedDrivers, codecs, contexts, processes, claiming, expiredLeases, crashes, messageTTL, consumerRecords, keptLeases, queueDrop, parallelBatches, largeClaims, waking, wakingStatements, wakingSlots,
+		queueKinds, queueSpecs, ordered, orderedReading, orderedReads, orderedConsumers, orderedSlots, orderedLostLeases, orderedBlocked, orderedLocks, foreign, viewAndProcedure,
 	} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
