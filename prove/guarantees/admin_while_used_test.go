@@ -20,11 +20,11 @@ import (
 // Operators' calls on a queue in use.
 var adminWhileUsed = []test{
 	{"PurgeDeletesWhatWasThereWhileProducersSend", purgeBesideProducers},
-	{"PurgeOfTheDeadLeavesMessagesThatDieMeanwhile", purgeBesideTheDying},
+	{"PurgeLeavesMessagesThatAreDeadLetteredMeanwhile", purgeBesideTheDying},
 	{"RedriveMovesEachOnceWhileAConsumerDeadLettersAgain", redriveBesideTheDying},
-	{"RedriveMovesAMessageWhoseKeyDiesAgainMeanwhile", redriveBesideItsKey},
+	{"RedriveMovesAMessageWhoseKeyBecomesFreeMeanwhile", redriveBesideItsKey},
 	{"ARedriveLeavesAMessageDeadWhoseKeyAnotherTransactionTakes", redriveBesideAnother},
-	{"RedriveWithALimitGoesOnWithTheOldest", redriveInParts},
+	{"RedriveWithALimitContinuesWithTheOldest", redriveInParts},
 	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},
 }
 

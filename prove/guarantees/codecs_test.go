@@ -20,9 +20,9 @@ import (
 var codecs = []test{
 	{"ADecoderThatPanicsDeadLettersItsMessageAlone", decodersMisbehave},
 	{"ADecoderMayKeepWhatItReads", decodersKeep},
-	{"ADecoderThatBlocksEndsNoShutdown", decodersBlock},
+	{"ADecoderThatBlocksDoesNotBlockShutdown", decodersBlock},
 	{"AnEncoderThatPanicsCostsItsMessageAlone", encodersMisbehave},
-	{"AnEncoderThatBlocksEndsNoClose", encodersBlock},
+	{"AnEncoderThatBlocksDoesNotBlockClose", encodersBlock},
 	{"AnOutputWhoseEncoderPanicsDeadLettersItsInput", pipeEncodersPanic},
 	{"TextThatJSONWouldChangeIsRefused", textIsKept},
 }

@@ -17,9 +17,9 @@ import (
 
 // Consumers as the database records them.
 var consumerRecords = []test{
-	{"AConsumerIsRecordedFromItsStartToItsEnd", consumerForItsLife},
-	{"AConsumerWhoseProcessWasKilledIsGoneAfterItsLease", goneAfterKill},
-	{"AConsumerThatGaveUpIsRecordedUntilItsLeasesEnd", gaveUpConsumer},
+	{"AConsumerIsRecordedFromItsStartUntilItStops", consumerForItsLife},
+	{"AConsumerWhoseProcessWasKilledIsRecordedForOneLease", goneAfterKill},
+	{"AConsumerWhoseShutdownTimedOutIsRecordedUntilItsLeasesExpire", gaveUpConsumer},
 	{"NothingWaitsForTheMembership", consumerHangs},
 	{"ARefusedMembershipIsReportedOnce", consumerRefused},
 }

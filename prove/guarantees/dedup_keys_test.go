@@ -19,9 +19,9 @@ import (
 var dedupKeys = []test{
 	{"ADedupKeyIsHeldFromTheSendToTheAck", dedupKey},
 	{"ADedupKeyIsHeldWithinABatchAndAcrossProducers", dedupTogether},
-	{"ADedupKeyWhoseHolderLeavesDuringTheSendIsReportedCorrectly", dedupRace},
-	{"ADuplicateThatPassesIsSentAgain", duplicateThatPasses},
-	{"AKeyThatIsNeitherTakenNorThereEndsItsSendOnly", undecidedKey},
+	{"ADedupKeyThatBecomesFreeDuringTheSendIsReportedCorrectly", dedupRace},
+	{"ASendWhoseDuplicateIsGoneIsRepeated", duplicateThatPasses},
+	{"AMessageWhoseDedupKeyIsAlwaysRejectedFailsAlone", undecidedKey},
 	{"TwoTransactionsOfOneKeyWaitForEachOtherOnly", dedupInTransactions},
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // SQLite reports these errors with the same code as a missing table.
-func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testing.T) {
+func TestOnSQLiteAMissingTableStopsAConsumerAndAnErrorOfATriggerDoesNot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := embedded.Open(filepath.Join(t.TempDir(), "queue.db"))
@@ -60,7 +60,7 @@ func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testi
 
 // pgx caches prepared statements. After the ALTER the server refuses them, once per connection, with the SQLSTATE of a feature that it does
 // not support (0A000).
-func TestOnPostgreSQLAChangeOfAColumnsTypeEndsNothing(t *testing.T) {
+func TestOnPostgreSQLAChangeOfAColumnsTypeStopsNoConsumer(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.Postgres}, func(w *testdb.World) {
 		for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 			name := "work_" + kind.String()

@@ -21,8 +21,8 @@ import (
 // Rows that were not inserted by chanq: docs/guides/sql.md documents the outcome of each. None is lost,
 // and none stops consumers.
 var foreign = []test{
-	{"WhateverAnotherProgramInsertsEndsWhereDocsSay", foreignRows},
-	{"WhateverAnotherProgramInsertsIntoAnOrderedQueueEndsWhereDocsSay", foreignOrderedRows},
+	{"RowsOfAnotherProgramAreTreatedAsDocumented", foreignRows},
+	{"RowsOfAnotherProgramInAnOrderedQueueAreTreatedAsDocumented", foreignOrderedRows},
 }
 
 // foreignRow is a row that another program inserts: its columns and their values as SQL.

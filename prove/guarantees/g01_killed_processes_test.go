@@ -16,11 +16,11 @@ import (
 )
 
 var processes = []test{
-	{"G01_MessagesOfAKilledProcessAreDeliveredAgain", killedConsumer},
+	{"G01_MessagesOfAKilledProcessAreRedelivered", killedConsumer},
 	{"G01_WhatAKilledProcessHasSentIsStored", killedProducer},
 	{"G02_ProcessesShareAQueueWithoutTakingAMessageTwice", sharing},
-	{"G07_AMessageThatKillsItsProcessIsDeadLettered", killsProcesses},
-	{"ManyProcessesMayMigrateAtOnce", migratingProcesses},
+	{"G07_AMessageThatCrashesItsProcessIsDeadLettered", killsProcesses},
+	{"ManyProcessesMayMigrateSimultaneously", migratingProcesses},
 }
 
 // task is the input of a process that a test starts.

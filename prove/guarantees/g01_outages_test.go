@@ -19,15 +19,15 @@ import (
 )
 
 var outages = []test{
-	{"G01_ConsumerAndProducerOutliveAnOutage", outage},
-	{"AnOutageEndsWithItsConsumerAndProducer", outageOfWhoEnds},
-	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
-	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
+	{"G01_ConsumerAndProducerContinueAfterAnOutage", outage},
+	{"AnOutageIsReportedAsOverWhenItsConsumerOrProducerStops", outageOfWhoEnds},
+	{"APermanentErrorStopsTheConsumerAndErrReturnsIt", permanent},
+	{"APermanentErrorOfASettleStopsTheConsumer", permanentSettle},
 	{"APermanentErrorIsReturnedBySend", permanentSend},
-	{"AClosedDatabaseEndsEveryCallAndConsumer", closedDatabase},
-	{"AnErrorOfOldConnectionsIsNotSeen", oldConnections},
-	{"AnErrorThatPassesIsNotSeen", passing},
-	{"AStatementThatHangsEndsAtItsDeadline", hangs},
+	{"AClosedDatabaseFailsEveryCallAndStopsEachConsumer", closedDatabase},
+	{"AnErrorOfOldConnectionsIsNotReported", oldConnections},
+	{"AnErrorThatARepetitionResolvesIsNotReported", passing},
+	{"AStatementThatHangsIsRepeatedAfterItsTimeout", hangs},
 	{"AnIdleConsumerCostsOneStatementAPollEvery", idle},
 	{"MessagesOfOtherProcessesAreFoundByPolling", polling},
 	{"NothingIsStoredByACallWhoseArgumentsAreWrong", nothingWritten},

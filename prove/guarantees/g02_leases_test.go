@@ -15,14 +15,14 @@ import (
 var leasing = []test{
 	{"G02_AProcessHandlesAMessageOnceAtATimeAlsoAfterALostLease", handledOnceAtATime},
 	{"AHandlerThatHangsDelaysItsMessageByASecond", hangsBesideItself},
-	{"ExtendMovesTheEndOfTheLease", extendMoves},
-	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
+	{"ExtendMovesTheExpiryOfTheLease", extendMoves},
+	{"ALeaseIsLostWhenItsMessageIsCancelled", cancelledWhileHeld},
 	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
 	{"MaxExtendCountsFromWhenAReaderTakesTheMessage", maxExtendOfReaders},
 	{"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted", behindHung},
 	{"NoLeaseInTheBufferExpiresDuringALongJob", bufferedDuringLongJob},
-	{"AReleaseEndsThePauseOfAnotherConsumer", givenBackWakes},
-	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
+	{"AReleaseWakesAnotherConsumer", givenBackWakes},
+	{"G03_AHolderHasNoLeaseOnAMessageThatIsSentAgainWithTheSameID", formerLife},
 	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
 	{"G03_AHolderWhoseClaimTheDatabaseForgotHasNoLease", forgottenClaim},
 }

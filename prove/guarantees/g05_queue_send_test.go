@@ -23,9 +23,9 @@ var queueSend = []test{
 	{"QueueSendOfFewIsOneStatement", directOne},
 	{"QueueSendOfManyStoresAllOrNone", directAll},
 	{"EachStatementOfQueueSendHasItsOwnTime", directSlow},
-	{"QueueSendEndsWithItsContextAndReportsWhatMightBeStored", directContext},
+	{"QueueSendReturnsWithItsContextAndReportsWhatMightBeStored", directContext},
 	{"QueueSendReturnsWhatIsRejected", directRejected},
-	{"QueueSendWakesAndCounts", directWakes},
+	{"QueueSendNotifiesAndReportsWhatItStored", directWakes},
 	{"G10_QueueSendKeepsTheOrderOfKeys", directOrdered},
 }
 

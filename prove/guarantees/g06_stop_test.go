@@ -21,14 +21,14 @@ var stopping = []test{
 	{"G06_StopReturnsWhatWasNotTakenUncountedInItsOrder", stopReturns},
 	{"G06_StopWritesAcksBeforeItReleases", acksFirst},
 	{"G06_ShutdownWaitsForDeliveredLeases", shutdownWaits},
-	{"G06_TheEndOfTheContextStops", contextStops},
+	{"G06_CancellingItsContextStopsAConsumer", contextStops},
 	{"G06_StopDuringAClaimReturnsItsMessages", stopDuringClaim},
 	{"G11_StopNeedsNoReader", stopNeedsNoReader},
-	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
+	{"ShutdownReturnsWithItsContextThoughTheDatabaseIsAway", shutdownDead},
 	{"ShutdownMayBeCalledAgain", shutdownAgain},
 	{"G06_AfterARollbackALeaseOfAckTxIsSettledByAStoppedConsumer", stopsInTx},
 	{"ShutdownWaitsForARollbackOnlyAsLongAsTheLeaseLasts", shutdownOutlastsTx},
-	{"HandleDoesNotWaitForATransactionThatItsHandlerHasLeft", handleLeavesTx},
+	{"HandleDoesNotWaitForATransactionThatItsHandlerLeftOpen", handleLeavesTx},
 }
 
 func numbers(n int) []string {

@@ -22,42 +22,42 @@ import (
 
 // One message kills every process that reads, decodes, handles or acks it. Only that message is dead-lettered.
 var crashes = append([]test{
-	{"G07_AMessageIsDueAgainAtOnceAfterItsFirstExpiredLease", firstCrash},
+	{"G07_AMessageIsDueImmediatelyAfterItsFirstExpiredLease", firstCrash},
 	{"G07_FromItsSecondExpiredLeaseOnAMessageIsDueLater", laterCrashes},
-	{"G07_AMessageThatHasLostALeaseIsClaimedByItself", claimedByItself},
+	{"G07_AMessageWhoseLeaseExpiredIsClaimedAlone", claimedByItself},
 	{"G07_AfterACrashAllHandlersAreSoonBusyAgain", soonBusyAgain},
-	{"G07_ClaimsWhoseAnswersAreLostBlameNoMessage", lostClaims},
-	{"G07_AHandlerThatHangsIsDeadLetteredAfterMaxCrashes", hangsToDeath},
-	{"G07_AMessageThatIsSentMeanwhileIsNotBlamed", urgentMeanwhile},
-	{"G07_AWaitForALockBlamesNoMessage", lockBlamesNone},
+	{"G07_ClaimsWhoseAnswersAreLostAreNoFailedAttempts", lostClaims},
+	{"G07_AMessageWhoseHandlersHangIsDeadLetteredAfterMaxCrashes", hangsToDeath},
+	{"G07_AMessageSentDuringTheSearchForAnUnreadableOneIsDelivered", urgentMeanwhile},
+	{"G07_AWaitForALockIsNoFailedAttempt", lockBlamesNone},
 	{"G12_AMessageThatIsLockedWhileItIsReadDelaysItselfOnly", lockedWhileRead},
 	{"G12_AnExpiredLeaseBehindALockedMessageIsFound", foundBehindLocked},
 	{"G12_ClaimsShrinkWhateverTheFailure", shrinkingForAny},
 	{"G11_LargeBodiesAreReadAfterTheClaim", largeBodiesAfterwards},
 	{"G11_ABodyAboveFourMiBIsReadAfterAClaimOfOneMessage", largeBodyAlone},
-}, deaths()...)
+}, poisonTests()...)
 
-func deaths() (tests []test) {
+func poisonTests() (tests []test) {
 	for _, where := range []string{"reading", "decoding", "handler", "ack"} {
 		for _, attempts := range []int{1, 20} {
 			tests = append(tests, test{
-				fmt.Sprintf("G07_OnlyTheGuiltyMessageDies_in=%s_attempts=%d", where, attempts),
-				func(w *world) { oneGuilty(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: attempts}}, false) },
+				fmt.Sprintf("G07_OnlyThePoisonMessageIsDeadLettered_in=%s_attempts=%d", where, attempts),
+				func(w *world) { onePoison(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: attempts}}, false) },
 			})
 		}
 		tests = append(tests, test{
-			"G07_OnlyTheGuiltyMessageDiesThoughConsumersStopWhenIdle_in=" + where,
-			func(w *world) { oneGuilty(w, where, chanq.Config{}, true) },
+			"G07_OnlyThePoisonMessageIsDeadLetteredThoughConsumersStopWhenIdle_in=" + where,
+			func(w *world) { onePoison(w, where, chanq.Config{}, true) },
 		})
 		tests = append(tests, test{
-			"G07_OnlyTheGuiltyMessageOfAnOrderedQueueDies_in=" + where,
+			"G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLettered_in=" + where,
 			func(w *world) {
-				oneGuilty(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4}}, false)
+				onePoison(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4}}, false)
 			},
 		}, test{
-			"G07_OnlyTheGuiltyMessageOfAnOrderedQueueDiesThoughConsumersStopWhenIdle_in=" + where,
+			"G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLetteredThoughConsumersStopWhenIdle_in=" + where,
 			func(w *world) {
-				oneGuilty(w, where, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}, true)
+				onePoison(w, where, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}, true)
 			},
 		})
 	}
@@ -65,7 +65,7 @@ func deaths() (tests []test) {
 }
 
 // isVariant reports a test of deaths, which takes half an hour on a real clock.
-func isVariant(name string) bool { return strings.HasPrefix(name, "G07_OnlyTheGuilty") }
+func isVariant(name string) bool { return strings.HasPrefix(name, "G07_OnlyThePoison") }
 
 // mortal is the number of processes that a message kills with the default MaxCrashes.
 const mortal = 8
@@ -76,7 +76,7 @@ func firstCrash(w *world) {
 		q := w.Queue(kind, cfg)
 		testdb.Send(w, q, testdb.Texts("crashed")...)
 		if q.Spec().Kind == chanq.KindOrdered {
-			continue // its first crash is not counted: see G07_OnlyTheGuiltyMessageOfAnOrderedQueueDies
+			continue // its first crash is not counted: see G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLettered
 		}
 		w.Hold(kind, 1, formerLease)
 		testdb.Send(w, q, testdb.Texts("later")...)
@@ -263,21 +263,21 @@ func (p *cutOff) dieHere() {
 	<-p.release
 }
 
-// guilty is the text of the message that kills its process.
-const guilty = "guilty"
+// poisonText is the text of the message that kills its process.
+const poisonText = "poison"
 
 // deadlyCodec is JSON, except that decoding one body kills the process.
 type deadlyCodec struct{ p *cutOff }
 
 func (c deadlyCodec) Encode(body any) ([]byte, error) { return json.Marshal(body) }
 func (c deadlyCodec) Decode(data []byte, body any) error {
-	if strings.Contains(string(data), guilty) {
+	if strings.Contains(string(data), poisonText) {
 		c.p.dieHere()
 	}
 	return json.Unmarshal(data, body)
 }
 
-func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
+func onePoison(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 	w.Within(10 * time.Hour)
 	const neighbours = 30
 	q := testdb.QueueOf[note](w, "work", cfg)
@@ -286,14 +286,14 @@ func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 	for i := range ms {
 		ms[i].Body.Text = fmt.Sprint(i)
 	}
-	if cfg.Kind == chanq.KindOrdered { // some messages wait behind the guilty one
+	if cfg.Kind == chanq.KindOrdered { // some messages wait behind the poison message
 		st, most = w.orderedStatements(), mortal+1
 		for i := range ms {
 			ms[i].Key = fmt.Sprint("key", i%5)
 		}
 	}
 	const place = 7
-	ms[place].Body.Text = guilty
+	ms[place].Body.Text = poisonText
 	if where == "reading" { // larger than the bodies that a claim returns
 		ms[place].Body.Text += strings.Repeat("x", 1<<20-100)
 		for i := range ms {

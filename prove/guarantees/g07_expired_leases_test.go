@@ -17,8 +17,8 @@ import (
 // Expired leases are no failed attempts.
 var expiredLeases = []test{
 	{"G07_AnExpiredLeaseIsNoFailedAttempt", lapsesCountNothing},
-	{"G07_ASettleClearsTheCount", settleClears},
-	{"G07_AMessageThatExpiredWithAnotherKeepsItsAttemptsForItsOwnFailures", attemptsForFailures},
+	{"G07_ASettleResetsTheCountOfCrashes", settleClears},
+	{"G07_AnExpiredLeaseLeavesAllAttemptsForFailures", attemptsForFailures},
 	{"G07_ADeadMessageSaysHowOftenItWasTried", deadSaysWhy},
 }
 

@@ -22,16 +22,16 @@ import (
 var inTx = []test{
 	{"G08_InTxCommitsWhatFnDoesOrRollsItBack", inTxEnds},
 	{"InTxWakesConsumersAfterTheCommitOnly", inTxWakes},
-	{"InTxWakesForMessagesBeforeWhereClaimsBegin", inTxLate},
+	{"InTxWakesForMessagesBeforeTheHead", inTxLate},
 	{"AfterTheCommitOfInTxALeaseIsKnownToBeAcked", inTxAcked},
 	{"AfterARollbackOfInTxAHandlerSettles", inTxHandled},
 	{"TheCommitOfInTxOpensItsKeysImmediately", inTxKeys},
 	{"G08_InTxReportsThatItsCommitIsUnknown", inTxUnknown},
-	{"InTxIsOfItsOwnTransactionOnly", inTxOther},
+	{"InTxAffectsNoOtherTransaction", inTxOther},
 	{"InTxRecognisesItsTransactionWithAnotherContext", inTxByTransaction},
 	{"ACallOutsideOfItsOwnInTxIsRefused", inTxOutside},
-	{"InTxEndsWithItsContext", inTxContext},
-	{"ATransactionMayBeWrappedAndADatabaseIsNone", txKinds},
+	{"InTxReturnsWithItsContext", inTxContext},
+	{"ATransactionMayBeWrappedAndADatabaseIsRejected", txKinds},
 }
 
 // inTx runs InTx with an fn that might leave by runtime.Goexit or panic. It returns the error, or the panic value.

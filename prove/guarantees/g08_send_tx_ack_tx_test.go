@@ -28,11 +28,11 @@ var transacting = []test{
 	{"ALeaseOfAckTxIsNotExtended", ackTxStopsExtension},
 	{"G08_AckTxOfManyLeasesIsOneStatementForAll", ackTxOfMany},
 	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
-	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
+	{"AckTxOfLeasesKnownToBeLostRunsNoStatement", ackTxKnownLost},
 	{"AckTxOfOneReportsALossAsAckTxOfManyDoes", ackTxOneLost},
 	{"AnAckTxCountsAtTheCallOrAtTheCommitOfInTx", ackTxCounts},
 	{"AnAckTxThatFindsItsMessageGoneCountsNothing", ackTxFindsNothing},
-	{"ACommitThatHangsEndsWithTheContextOfItsLease", commitHangs},
+	{"ACommitThatHangsReturnsWhenTheContextOfItsLeaseIsCancelled", commitHangs},
 	{"ASendTxCountsAtTheCallOrAtTheCommitOfInTx", sendTxCounts},
 }
 

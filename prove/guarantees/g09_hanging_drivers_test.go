@@ -15,9 +15,9 @@ import (
 // Drivers that return from a silent network seconds after their context has ended, or that ignore
 // the context.
 var hangingDrivers = []test{
-	{"G09_ALeaseEndsInTimeThoughTheDriverHangs", stuckExtension},
+	{"G09_ALeaseExpiresInTimeThoughTheDriverHangs", stuckExtension},
 	{"CloseIsBoundedThoughTheDriverHangs", stuckClose},
-	{"ShutdownEndsTheConsumerThoughTheDriverHangsConnecting", stuckConnecting},
+	{"ShutdownStopsTheConsumerThoughTheDriverHangsConnecting", stuckConnecting},
 }
 
 // stick blocks the operations that meant accepts until free is called, at the latest at the end of

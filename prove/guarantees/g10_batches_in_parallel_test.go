@@ -22,15 +22,15 @@ import (
 // Full batches of one producer are inserted concurrently and committed in order. A database with
 // one writer stores them one after another; these tests also hold there.
 var parallelBatches = []test{
-	{"G10_ABatchIsNotSeenBeforeItsPredecessor", groupsInOrder},
+	{"G10_ABatchIsNotVisibleBeforeThePreviousOne", groupsInOrder},
 	{"G10_ABatchThatIsInsertedLateKeepsItsPlace", lateInsert},
 	{"G10_ABatchWhoseTransactionBeginsLateKeepsItsPlace", lateBegin},
 	{"G10_BatchesKeepTheirOrderWhileAConsumerClaims", groupsWhileClaimed},
 	{"G05_BatchesAreStoredOnceAndInOrderWhateverFails", groupsAndFaults},
 	{"G05_BatchesAreStoredOnceAndInOrderWhateverHangs", groupsAndHangs},
 	{"BatchesWithKeysWaitForTheirPredecessor", keyedGroups},
-	{"AProducerNeedsNoConnectionToSpare", groupsOnFewConnections},
-	{"CloseGivesUpWhatWaitsForTheBatchBefore", closeBehindAGroup},
+	{"AProducerWorksWithOneConnection", groupsOnFewConnections},
+	{"CloseReturnsTheMessagesBehindABatchThatHangs", closeBehindAGroup},
 }
 
 // groupRows is the smallest batch that is inserted ahead of its turn.

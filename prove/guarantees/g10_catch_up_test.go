@@ -17,15 +17,15 @@ import (
 // messages keep coming.
 var catchUp = []test{
 	{"G10_WhatATransactionCommitsLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityNormal, 2*time.Second) }},
-	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow, 2*time.Second) }},
+	{"G10_ALowMessageThatIsCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow, 2*time.Second) }},
 	{"G10_WhatATransactionOfTenSecondsCommitsIsFound", longCommit},
 	{"G10_WhatAnotherProcessReleasesIsFound", foundReleased},
 	{"G10_AMessageWhoseLeaseExpiredIsFound", foundLapsed},
 	{"G10_LeasesThatExpireInAnOutageAreFoundSoonAfterIt", foundAfterOutage},
 	{"G10_ExpiredLeasesAreFoundAlthoughRescansTakeLong", foundSlowly},
 	{"G10_WhatIsRedrivenOrSentAgainIsFound", foundAgain},
-	{"G10_WhatThisProcessReleasesIsFoundAtOnce", foundAtOnce},
-	{"WakeFindsWhatWasCommittedLateAtOnce", wakeFinds},
+	{"G10_WhatThisProcessReleasesIsFoundImmediately", foundAtOnce},
+	{"WakeFindsALateCommitImmediately", wakeFinds},
 }
 
 // foundWithin is the promised time if the database works normally. On a real clock the database is busy, and rescans take a twentieth of

@@ -18,9 +18,9 @@ import (
 // Ordered queues: several consumers that join, leave and fail.
 
 var orderedConsumers = []test{
-	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
-	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
-	{"G10_AHeartbeatAnsweredAfterTheMembershipHasEndedStallsNoKey", keysOfLateHeartbeat},
+	{"G10_TheOrderOfKeysIsKeptWhileConsumersJoinAndLeave", keysOfMany},
+	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsDisconnected", keysCutOff},
+	{"G10_AHeartbeatAnsweredAfterTheMembershipExpiredDelaysNoKey", keysOfLateHeartbeat},
 	{"AStoppedConsumerReturnsASlotOnceItsAckTxHasCommitted", slotInTx},
 }
 

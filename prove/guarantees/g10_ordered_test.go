@@ -26,7 +26,7 @@ var ordered = []test{
 	{"G10_SendComesAfterWhatTheSameGoroutineHasSentOnC", sendAfterC},
 	{"G10_AKeyIsClosedUntilItsNackedMessageIsRedelivered", keyNacked},
 	{"G10_AKeyIsClosedUntilItsSnoozedMessageIsRedelivered", keySnoozed},
-	{"G10_AKeyStaysClosedThoughItsConsumerEnds", keyNackedThenEnded},
+	{"G10_AKeyStaysClosedThoughItsConsumerStops", keyNackedThenEnded},
 	{"G10_AReleasedMessageComesBeforeThoseBehindIt", keyReleased},
 	{"G10_ADeadMessageOpensItsKey", keyDead},
 	{"G10_ADeadMessageHoldsItsKeyUntilItIsRedriven", keyHeld},

@@ -20,7 +20,7 @@ var buffers = []test{
 	{"G11_AProducersBufferIsBoundedInBytes", bufferBytes},
 	{"G11_AReaderThatStopsReadingBoundsThePrefetch", stopsReading},
 	{"G11_PrefetchIsBoundedInBytes", prefetchBytes},
-	{"G11_AReaderThatSettlesNothingHoldsUpNothingElse", settlesNothing},
+	{"G11_LeasesThatAReaderKeepsDelayNoOtherMessage", settlesNothing},
 	{"G11_TheBacklogOfSettlesIsBoundedAndPausesClaims", settleBacklog},
 	{"G11_SettlesNeedNoReader", settlesNeedNoReader},
 	{"AClaimAsksForNoMoreThanReadersTookLately", adaptive},

@@ -21,7 +21,7 @@ import (
 
 // Claims whose response does not arrive in time or cannot be read.
 var claiming = []test{
-	{"AClaimThatPassedALockedRowLooksAgainSoon", lockedMeanwhile},
+	{"AConsumerThatSkippedALockedRowPollsAgainSoon", lockedMeanwhile},
 	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
 	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) {
 		timeout := testdb.Slowness * 500 * time.Millisecond
@@ -38,10 +38,10 @@ var claiming = []test{
 	}},
 	{"G12_AMessageWhoseReadsBreakTheConnectionDelaysItselfOnly", func(w *world) { unreadable(w, 0, w.Broken(false), "chanq: could not be read: ") }},
 	{"G12_MessagesOvertakeOneWhoseContentsDoNotArrive", overtaken},
-	{"G12_AMessageThatClaimsHangOnIsFoundByShortClaims", shortClaims},
-	{"G12_AnUnreadableMessageIsDeadWhenItsAttemptsAreSpent", unreadableEnds},
+	{"G12_AMessageThatMakesClaimsHangDelaysItselfOnly", shortClaims},
+	{"G12_AnUnreadableMessageIsDeadLetteredAfterMaxAttempts", unreadableEnds},
 	{"AnOutageCountsNoAttempts", outageCountsNothing},
-	{"AClaimIsGivenUpWhenItsLeasesWouldHaveEnded", claimEndsWithItsLease},
+	{"AClaimIsCancelledWhenItsLeasesWouldHaveExpired", claimEndsWithItsLease},
 	{"G11_TheFirstClaimKeepsToPrefetchBytes", firstClaim},
 }
 

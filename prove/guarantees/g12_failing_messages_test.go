@@ -19,7 +19,7 @@ import (
 
 // A message that fails alone, for each kind and class of failure, delays only itself.
 var failingMessages = append([]test{
-	{"G12_AMessageWhoseSendGaveUpIsNotSentAgain", sendGaveUp},
+	{"G12_AMessageWhoseSendTimedOutIsNotSentAgain", sendGaveUp},
 	{"G12_AnInputThatCannotBeAckedDelaysNoOther", failingInput},
 	{"EveryCallThatTakesAContextReturnsWhenItEnds", callsReturn},
 }, failingSettlesOfEachKind()...)

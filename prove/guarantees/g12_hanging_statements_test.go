@@ -22,12 +22,12 @@ var hangingStatements = []test{
 	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
 	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
 	{"G12_ARecurringTaskThatHangsLosesNoLease", hungTasks},
-	{"G12_ALookThatHangsLosesNoLease", hungLooks},
+	{"G12_APollThatHangsLosesNoLease", hungLooks},
 	{"G12_AStatementOfClaimsThatHangsLosesNoLease", hungClaims},
 	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
 	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
 	{"G09_AfterAnExtendOfUnknownOutcomeTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
-	{"G09_AnExtensionThatComesLateTakesNothingAway", lateExtension},
+	{"G09_ALateExtensionShortensNoLease", lateExtension},
 }
 
 // troubleLease is the lease of tests that wait for two lease periods.

@@ -20,13 +20,13 @@ import (
 // Ordered queues: progress while a key, a row or a statement is blocked.
 
 var orderedBlocked = []test{
-	{"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome", keySlow},
+	{"G11_ASlowKeyStaysWithinItsBoundsAndDelaysNoOtherKeyOfItsSlot", keySlow},
 	{"G12_ManyMessagesBehindAHeldKeyDelayNoOtherKey", func(w *world) { keysInFront(w, 1, sqlbatch.MostWalked+2000) }},
 	{"G12_ManyMessagesBehindManyHeldKeysDelayNoOtherKey", func(w *world) { keysInFront(w, 60, 300) }},
 	{"G11_KeysThatWaitForARetryTakeNoRoomOfOthers", keysThatFail},
 	{"G10_ARedriveAtAnyMomentIsNotOvertaken", keyRedrivenAtAnyMoment},
 	{"G11_AnAckTxBlocksItsKeyAlone", keyInLongTx},
-	{"G10_AKeyHeldByADeadMessageThatIsLiveAgainOpensWhenThatIsDiscarded", keyHeldTwice},
+	{"G10_AKeyHeldByADeadMessageThatWasSentAgainOpensWhenTheDeadOneIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
 	{"G12_ReadsThatTakeLongByTheirSizeDeliverEachMessageAtItsFirstAttempt", keysOfNarrowNetwork},

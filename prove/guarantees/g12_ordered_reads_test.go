@@ -28,8 +28,8 @@ var orderedReads = func() (tests []test) {
 		}
 	}
 	return append(tests,
-		test{"G07_AWaitForALockBlamesNoMessageOfAnOrderedQueue", keyLockBlamesNone},
-		test{"G07_LostAnswersBlameNoMessageOfAnOrderedQueue", keyLostAnswers},
+		test{"G07_AWaitForALockIsNoFailedAttemptOnAnOrderedQueue", keyLockBlamesNone},
+		test{"G07_LostAnswersAreNoFailedAttemptsOnAnOrderedQueue", keyLostAnswers},
 	)
 }()
 

@@ -22,10 +22,10 @@ import (
 var blockedPipes = []test{
 	{"G12_ALockedRowOfAPipeDelaysItselfOnly", lockedInput},
 	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
-	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
+	{"G12_AnInputWhoseOutputHangsIsDeadLetteredAlone", hungOutputs},
 	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionDelaysTheOthersOfItsBatchForAWhileOnly", takenKey},
-	{"G12_AnOutputThatTheDatabaseUndoesAgainAndAgainDelaysTheOthersOfItsBatchForAWhileOnly", undoneOutput},
-	{"G12_AnOutputThatIsRefusedAgainAndAgainDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Refused) }},
+	{"G12_AnOutputThatIsAlwaysRolledBackDelaysTheOthersOfItsBatchForAWhileOnly", undoneOutput},
+	{"G12_AnOutputThatIsAlwaysRefusedDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Refused) }},
 	{"G12_AnOutputWhoseTransactionsHaveUnknownOutcomesDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Unknown) }},
 }
 

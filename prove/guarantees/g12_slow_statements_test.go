@@ -21,10 +21,10 @@ import (
 
 // Statements that exceed the per-attempt timeout, for example because they move a body of hundreds of megabytes.
 var slowStatements = []test{
-	{"G12_SettlesThatTakeLongDelayNoOtherAndEnd", slowSettles},
+	{"G12_SettlesThatTakeLongDelayNoOtherAndAreStored", slowSettles},
 	{"G12_SettlesThatFailAloneDelayNoOther", failingSettles},
 	{"ASettleThatIsIsolatedIsReported", isolatedSettle},
-	{"G12_ASettleEndsThoughItsExtensionsTakeLong", slowSettleAndExtensions},
+	{"G12_ASettleIsStoredThoughItsExtensionsTakeLong", slowSettleAndExtensions},
 	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
 	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
 	{"G12_ExtensionsThatFailLoseNoOtherLease", failingExtensions},

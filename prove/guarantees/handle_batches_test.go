@@ -21,8 +21,8 @@ var handleBatches = []test{
 	{"G07_OneBadMessageOfABatchFailsAlone", badOfBatch},
 	{"G07_OneBadMessageOfABatchInTransactionsFailsAlone", badOfBatchInTx},
 	{"HandleBatchesSettlesByTheError", batchOutcomes},
-	{"HandleBatchesSurvivesWhateverItsFunctionDoes", batchSurvives},
-	{"TheContextOfABatchEndsWithTheFirstLeaseThatIsLost", batchLoses},
+	{"HandleBatchesContinuesAfterAPanicAndAChangedBatch", batchSurvives},
+	{"TheContextOfABatchIsCancelledWhenItsFirstLeaseIsLost", batchLoses},
 	{"LeasesOfABatchThatAreNotExtendedAreReleasedInTime", batchLate},
 	{"HandleBatchesChecksItsArguments", batchArguments},
 }

@@ -20,13 +20,13 @@ import (
 // Misbehaviour of a user's hooks that must not harm chanq; userFunctions has the tests of other
 // functions.
 var hooks = []test{
-	{"HooksMayPanicAndLeave", hooksMisbehave},
+	{"HooksMayPanicAndCallGoexit", hooksMisbehave},
 	{"TheHookOfASuccessMayPanic", successPanics},
-	{"TheHookOfASuccessThatLeavesStopsItsConsumer", successLeaves},
-	{"EventsOfFailuresSayWhichMessageItIs", failureEvents},
-	{"AHookThatBlocksEndsNoLeaseAndNoShutdown", hooksBlock},
-	{"AHookThatBlocksEndsNoClose", sentBlocks},
-	{"AHookThatWaitsForItselfWaitsUntilItsContextEnds", hooksWaitForThemselves},
+	{"TheHookOfASuccessThatCallsGoexitStopsItsConsumer", successLeaves},
+	{"EventsOfFailuresNameTheMessage", failureEvents},
+	{"AHookThatBlocksDelaysNoExtensionAndNoShutdown", hooksBlock},
+	{"AHookThatBlocksDoesNotBlockClose", sentBlocks},
+	{"AHookThatWaitsForItselfWaitsUntilItsContextIsCancelled", hooksWaitForThemselves},
 }
 
 // allHooks returns hooks that all call f with their name.

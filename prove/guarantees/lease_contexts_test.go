@@ -16,12 +16,12 @@ import (
 
 // Contexts of leases and ends of producers in unusual states.
 var contexts = []test{
-	{"AContextEndsAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
-	{"TheContextOfABatchEndsAtADeadlineAfterARolledBackAckTx", contextOfBatchAfterRollback},
-	{"AContextEndsAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
-	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
-	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
-	{"TheSecondOfTwoClosesWaitsAndTakesNothing", closeTwice},
+	{"AContextIsCancelledAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
+	{"TheContextOfABatchIsCancelledAtADeadlineAfterARolledBackAckTx", contextOfBatchAfterRollback},
+	{"AContextIsCancelledAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
+	{"AContextIsNotCancelledByASettleThatSucceeded", contextAfterSettle},
+	{"ALeaseCanBePrintedWhileItIsExtended", printWhileExtended},
+	{"ASecondCloseWaitsForTheFirstAndReturnsNoMessages", closeTwice},
 	{"OneNotifierServesBothNamesOfTheDefaultSchema", notifierOfDefaultSchema},
 }
 

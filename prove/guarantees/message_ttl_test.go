@@ -17,12 +17,12 @@ import (
 var messageTTL = []test{
 	{"AMessageThatWasNotClaimedInTimeIsDeadLetteredAndNeverDelivered", expires},
 	{"StopWhenIdleDeadLettersExpiredMessages", idleExpired},
-	{"ALeaseIsNotCutShortByTheEndOfTheTTL", leaseOutlivesTTL},
+	{"ALeaseIsNotShortenedByTheTTL", leaseOutlivesTTL},
 	{"ANackedMessageExpires", nackedExpires},
 	{"ARedrivenMessageDoesNotExpire", redrivenLives},
 	{"ATTLMustBeLongerThanTheDelay", ttlAndDelay},
 	{"MessagesOfATransactionAndOfAPipeExpire", ttlEverywhere},
-	{"ExpiredMessagesInMassesDoNotSlowClaims", manyExpired},
+	{"ManyExpiredMessagesDoNotSlowClaims", manyExpired},
 }
 
 const shortTTL = 50 * time.Millisecond

@@ -19,14 +19,14 @@ import (
 var middleware = []test{
 	{"MiddlewareIsCalledAroundEachHandlerInOrder", middlewareNests},
 	{"WhatTheOutermostMiddlewareReturnsSettles", middlewareSettles},
-	{"AHandlerThatIsLeftIsLeftThroughItsMiddleware", middlewareLeft},
+	{"APanicOfAHandlerUnwindsItsMiddleware", middlewareLeft},
 	{"OutputsOfAPipeAreThoseOfTheLastCall", middlewareOfPipes},
 	{"MiddlewareIsForHandlersOfOneMessage", middlewareRefused},
 	{"BackoffSeesTheDeliveryAndTheError", backoffSees},
 	{"EachCallOfAHandlerIsReported", callsReported},
 	{"EachMessageThatABatchHasSettledIsReported", batchesReported},
 	{"ANackWithACauseIsReported", nacksReported},
-	{"AReleaseAfterTheTimeToDrainIsReportedAsOne", releasesReported},
+	{"AReleaseAfterTheTimeToDrainIsReportedAsARelease", releasesReported},
 }
 
 // singleWays are the ways that handle one message per call. Their outputs are the body.

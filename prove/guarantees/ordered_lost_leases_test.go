@@ -14,13 +14,13 @@ import (
 )
 
 var orderedLostLeases = []test{
-	{"G06_AConsumerThatEndsReturnsItsSlots", endsReturnsSlots},
-	{"G06_OrderlyRestartsCountNothing", orderlyRestarts},
+	{"G06_AConsumerThatStopsReturnsItsSlots", endsReturnsSlots},
+	{"G06_OrderlyRestartsCountAsNoCrash", orderlyRestarts},
 	{"AnOwnerMarksOnlyWhatItHasRoomFor", marksWithinRoom},
 	{"AnOwnerFetchesManyMessagesByOneStatement", fetchesMany},
 	{"G12_AMessageThatLostALeaseAndIsLockedDelaysItselfOnly", lockedLapsed},
-	{"AKilledMessageOfAnOrderedQueueIsReportedAsOfAPlainOne", killedReports},
-	{"APausedQueueWithManyRetriesIsAskedAboutOnce", pausedRetries},
+	{"AMessageDeadAfterMaxCrashesIsReportedAlikeOnOrderedAndPlainQueues", killedReports},
+	{"APausedQueueWithManyRetriesCostsFewStatements", pausedRetries},
 }
 
 func (w *world) count(query string) (n int) {

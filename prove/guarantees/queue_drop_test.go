@@ -18,10 +18,10 @@ var queueDrop = []test{
 	{"QueuesListsThoseThatWereMigratedAndNotDropped", listsQueues},
 	{"DropRefusesAQueueWithAMessageInAnyState", dropRefuses},
 	{"DropWaitsForAnOpenSendTx", dropWaits},
-	{"AConsumerOfADroppedQueueEndsThroughErr", dropUnderConsumer},
-	{"AConsumerWithoutSlotsOfADroppedQueueEndsThroughErr", dropUnderSpare},
+	{"AConsumerOfADroppedQueueStopsWithAnError", dropUnderConsumer},
+	{"AConsumerWithoutSlotsOfADroppedQueueStopsWithAnError", dropUnderSpare},
 	{"G08_CancelTxCancelsWithTheCallersTransactionOrNotAtAll", cancelTx},
-	{"PurgeIDsDeletesTheDeadThatAreMeant", purgeIDs},
+	{"PurgeIDsDeletesTheDeadMessagesThatItNames", purgeIDs},
 }
 
 func listsQueues(w *world) {

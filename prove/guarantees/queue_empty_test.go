@@ -15,9 +15,9 @@ import (
 
 var queueEmpty = []test{
 	{"EmptyIsFalseWithOneReadyScheduledOrLeasedMessage", emptyOfStates},
-	{"EmptyIsFalseWhileTheEndOfTheOnlyMessageIsNotCommitted", emptyBesideEnds},
+	{"EmptyIsFalseUntilTheAckOrCancelOfTheOnlyMessageIsCommitted", emptyBesideEnds},
 	{"EmptyIsFalseAfterTheCommitOfASend", emptyBesideSends},
-	{"EmptyIsNeverTrueWhileEachMessageEndsWithTheSendOfTheNext", emptyOfRelay},
+	{"EmptyIsNeverTrueWhileEachAckCommitsWithTheNextSend", emptyOfRelay},
 }
 
 // requireEmpty waits until Empty returns true: a statement of a consumer might still be running.

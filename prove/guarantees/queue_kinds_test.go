@@ -20,11 +20,11 @@ var queueKinds = []test{
 	{"AQueueIsOpenedAsTheKindThatItIs", kindsDiffer},
 	{"AQueueMayHaveTheNameOfATableOfChanq", namedAsTables},
 	{"TheNumberOfSlotsOfAQueueIsPermanent", slotsDiffer},
-	{"MigrateChangesWhatADeadMessageDoes", deadKeyDiffers},
-	{"ADroppedQueueMayComeBackAsAnother", dropOrdered},
-	{"AMessageOfAnOrderedQueueHasAKeyAndNoPlaceOfItsOwn", orderedMessages},
+	{"MigrateChangesDeadKey", deadKeyDiffers},
+	{"ADroppedQueueMayBeCreatedAgainAsAnotherKind", dropOrdered},
+	{"AMessageOfAnOrderedQueueHasNoPriorityAndNoDelay", orderedMessages},
 	{"OperatorsSeeAnOrderedQueueInItsOrder", orderedPages},
-	{"OperatorsSeeItsSlots", slotStats},
+	{"OperatorsSeeTheSlotsOfAnOrderedQueue", slotStats},
 	{"G10_BatchesOfAnOrderedQueueAreNumberedInOrder", orderedGroups},
 }
 

@@ -19,12 +19,12 @@ import (
 // Sessions that are renewed or distrusted, trims that are refused, and settles that outlive their
 // consumer.
 var sessions = []test{
-	{"AFlushWaitsForALockedSettleAndAShutdownThatGivesUpCountsIt", lockedAtTheEnd},
+	{"AFlushWaitsForALockedSettleAndAShutdownThatTimesOutCountsIt", lockedAtTheEnd},
 	{"SessionsAreRenewed", renewedSessions},
 	{"ASessionIsNotUsedAgainAfterAnErrorThatMayLeaveATransaction", distrustedSession},
 	{"ARefusedTrimIsReported", refusedTrim},
-	{"G13_ATrimGoesOnWhereTheOneBeforeItEnded", trimsGoOn},
-	{"AfterARollbackAndTheEndOfTheConsumerAMessageIsDeliveredAgain", settleAfterTheEnd},
+	{"G13_ATrimContinuesWhereThePreviousOneStopped", trimsGoOn},
+	{"AfterARollbackAndShutdownAMessageIsRedelivered", settleAfterTheEnd},
 }
 
 func lockedAtTheEnd(w *world) {

@@ -26,12 +26,12 @@ var stopWhenIdle = []test{
 	{"StopWhenIdleWaitsForALockedRow", idleLocked},
 	{"StopWhenIdleEndsWhereALockedRowIsDeleted", idleDeleted},
 	{"StopWhenIdleEndsOnAPausedQueue", idlePaused},
-	{"StopWhenIdleOutlivesAnOutageOfItsLook", idleOutage},
-	{"StopWhenIdleDrainsThoughItsLooksAreSlow", idleSlow},
+	{"StopWhenIdleContinuesAfterAnOutage", idleOutage},
+	{"StopWhenIdleDrainsThoughItsPollsAreSlow", idleSlow},
 	{"StopWhenIdleWaitsForDeliveredLeasesAndNotForThoseOfOthers", idleHeld},
 	{"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue", idlePair},
-	{"StopWhenIdleFindsWhatIsBelowItsClaims", idleBelow},
-	{"StopWhenIdleWaitsForSlotsOfADeadConsumerAndNotOfALivingOne", idleSlots},
+	{"StopWhenIdleFindsMessagesBeforeTheHead", idleBelow},
+	{"StopWhenIdleWaitsForSlotsOfACrashedConsumerAndNotOfARunningOne", idleSlots},
 	{"StopWhenIdleHandlesAKeyInOrderAndEnds", idleKeys},
 }
 

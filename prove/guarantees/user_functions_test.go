@@ -17,11 +17,11 @@ import (
 // Misbehaviour of a user's functions that must not harm chanq: they panic, leave by runtime.Goexit
 // like t.FailNow, block, and call chanq. docs/internals/promises.md has the table.
 var userFunctions = []test{
-	{"AHandlerThatLeavesByGoexitHasFailed", handlersLeave},
-	{"ErrorsMayDoAnythingWhenTheyAreLookedInto", errorsMisbehave},
-	{"BackoffMayDoAnything", backoffMisbehaves},
-	{"UsersFunctionsMayCallBack", callBack},
-	{"AHandlerMayCallShutdownWhichEndsSoonAfterItsContext", handlersShutDown},
+	{"AHandlerThatCallsGoexitHasFailed", handlersLeave},
+	{"MethodsOfErrorsMayPanicAndCallGoexit", errorsMisbehave},
+	{"BackoffMayPanicAndReturnAnyDelay", backoffMisbehaves},
+	{"UserFunctionsMayCallChanq", callBack},
+	{"AHandlerMayCallShutdownWhichReturnsSoonAfterItsContextIsCancelled", handlersShutDown},
 	{"ALoopLeftByAPanicStops", loopsPanic},
 	{"AContextWhoseValuesPanicFailsItsHandlersAlone", valuesPanic},
 }

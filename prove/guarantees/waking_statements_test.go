@@ -12,10 +12,10 @@ import (
 
 // The statements of consumers that a notifier wakes.
 var wakingStatements = []test{
-	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
-	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
-	{"ANotificationThatComesWithAClaimCostsOneMore", notificationBesideClaim},
-	{"NotificationsThatBringNothingAreHeardSeldom", ringingInVain},
+	{"AMessageSentWithAnotherIsDeliveredWhenItIsDue", dueLater},
+	{"AConsumerThatIsWokenForEachMessagePollsOncePerSecond", looksSeldom},
+	{"ANotificationDuringAClaimCausesOneMore", notificationBesideClaim},
+	{"NotificationsWithoutMessagesCauseFewClaims", ringingInVain},
 }
 
 // sleeper returns a consumer that waits for notifications, and a producer on another *sql.DB that

@@ -20,7 +20,7 @@ import (
 
 // Drivers that wrap drivers.
 var wrappedDrivers = []test{
-	{"AWrappedDriverServesAllThatTheDriverInItServes", wrappedDriver},
+	{"AWrappedDriverWorksAsTheDriverThatItWraps", wrappedDriver},
 }
 
 // wrappedDriver opens the database with a driver of a type unknown to chanq, which wraps errors.
