@@ -64,7 +64,7 @@ func poisonTests() (tests []test) {
 	return tests
 }
 
-// isVariant reports a test of deaths, which takes half an hour on a real clock.
+// isVariant reports a test of poisonTests, which takes half an hour on a real clock.
 func isVariant(name string) bool { return strings.HasPrefix(name, "G07_OnlyThePoison") }
 
 // mortal is the number of processes that a message kills with the default MaxCrashes.
