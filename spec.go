@@ -178,10 +178,10 @@ func (s Spec) complete() (Spec, error) {
 	}
 	for _, f := range []struct {
 		name  string
-		value int
-	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", int(s.DeadKey)}} {
-		if f.value != 0 {
-			v.wrong("Spec.%s is %d: must be 0, unless Spec.Kind is KindOrdered", f.name, f.value)
+		value any
+	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", s.DeadKey}} {
+		if f.value != 0 && f.value != DeadKey(0) {
+			v.wrong("Spec.%s is %v: must be 0, unless Spec.Kind is KindOrdered", f.name, f.value)
 		}
 	}
 	return s, v.err()
