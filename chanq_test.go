@@ -105,7 +105,7 @@ func TestADatabaseOfOneConnectionIsRefused(t *testing.T) {
 
 // A limit of one connection is the usual way to share a database in memory, and no reason to wait for another
 // connection.
-func TestADatabaseInMemoryWithOneConnectionIsMigratedAtOnce(t *testing.T) {
+func TestADatabaseInMemoryWithOneConnectionIsMigratedImmediately(t *testing.T) {
 	db, err := sql.Open("sqlite", ":memory:")
 	require.NoError(t, err)
 	defer db.Close()

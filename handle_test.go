@@ -146,7 +146,7 @@ func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 }
 
 // A lease that a test has made belongs to no message. All its methods return.
-func TestALeaseMadeByHandReportsIt(t *testing.T) {
+func TestALeaseWithoutAConsumerReportsIt(t *testing.T) {
 	ctx := t.Context()
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func TestWithoutPermissionThereAreNoFormsAndChangesFail(t *testing.T) {
 }
 
 // The form is valid, but its user has lost the permission to make changes.
-func TestARevokedPermissionEndsAtOnce(t *testing.T) {
+func TestARevokedPermissionEndsImmediately(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		var gone atomic.Bool

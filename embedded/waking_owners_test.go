@@ -22,7 +22,7 @@ func own(ctx context.Context, path string, _ <-chan string) error {
 }
 
 // Package waking starts four processes that consume an ordered queue of a file.
-func TestTheOwnerOfASlotGetsEachMessageAtOnce(t *testing.T) {
+func TestTheOwnerOfASlotGetsEachMessageImmediately(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "queue.db")
 	db, err := embedded.Open(path)
 	if err != nil {

@@ -106,7 +106,7 @@ func (s *shared) settle(d time.Duration) {
 	}
 }
 
-func TestAProcessThatPollsOnceAnHourGetsEachMessageAtOnce(t *testing.T) {
+func TestAProcessThatPollsOnceAnHourGetsEachMessageImmediately(t *testing.T) {
 	t.Parallel()
 	s := share(t)
 	s.reader()

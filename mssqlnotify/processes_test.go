@@ -116,7 +116,7 @@ func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int]) int {
 }
 
 // The server's clock is stopped, so no request ends on its own.
-func TestTwoOfFiveProcessesWaitAndCloseEndsItAtOnce(t *testing.T) {
+func TestTwoOfFiveProcessesWaitAndCloseEndsItImmediately(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

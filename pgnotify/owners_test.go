@@ -29,7 +29,7 @@ func own(ctx context.Context, dsn string, _ <-chan string) error {
 	return waking.Own(ctx, db, chanq.Config{Notifier: notifier})
 }
 
-func TestTheOwnerOfASlotGetsEachMessageAtOnce(t *testing.T) {
+func TestTheOwnerOfASlotGetsEachMessageImmediately(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestANotificationWakesTheProcessesThatOwnOneOfItsSlots(t *testing.T) {
 }
 
 // A consumer whose slots change stops listening, and immediately listens again.
-func TestAnOwnerThatListensAgainReceivesAtOnce(t *testing.T) {
+func TestAnOwnerThatListensAgainReceivesImmediately(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)
 	b, _ := p.notifier(p.connect())

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-func TestAnAwaitedItemThatComesAloneIsWrittenAtOnce(t *testing.T) {
+func TestAnAwaitedItemThatComesAloneIsWrittenImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
 		w.add(batch.Awaited, numbered(1, 1)...)
@@ -140,7 +140,7 @@ func TestKindsShareABatchAndNoStatement(t *testing.T) {
 	})
 }
 
-func TestAThousandItemsAreReportedAtOnce(t *testing.T) {
+func TestAThousandItemsAreReportedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		cfg.Full = []int{1000}

@@ -89,7 +89,7 @@ func TestTheHeadFollowsADatabasesClockThatGoesBack(t *testing.T) {
 	require.Equal(t, headsAt(500, 500, 500, 500), f.ask(0))
 }
 
-func TestTheFirstRescanIsAtOnceAndTheNextASecondLater(t *testing.T) {
+func TestTheFirstRescanIsImmediateAndTheNextASecondLater(t *testing.T) {
 	f := newHead(time.Minute)
 	require.True(t, f.isDue(0))
 	f.begin(0)

@@ -39,7 +39,7 @@ func (b *tally) Listen(_ string, slots []int) (<-chan struct{}, func()) {
 	return b.heard, func() { b.stops++ }
 }
 
-func TestABurstNotifiesAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
+func TestABurstNotifiesImmediatelyThenRarelyAndAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
 		r := Debouncer{Notifier: b}

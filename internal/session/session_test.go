@@ -81,7 +81,7 @@ func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
 	})
 }
 
-func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
+func TestPatientStatementsShareOneSessionExceptWhileOneHangs(t *testing.T) {
 	world(t, 0, func(w *database) {
 		begun := 0
 		w.texts["look"] = func(context.Context) error { begun++; time.Sleep(time.Millisecond); return nil }

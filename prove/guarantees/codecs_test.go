@@ -15,14 +15,14 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// Misbehaviour of a user's codec that must not harm chanq; misbehaving has the tests of other
+// Misbehaviour of a user's codec that must not harm chanq; userFunctions has the tests of other
 // functions.
 var codecs = []test{
 	{"ADecoderThatPanicsDeadLettersItsMessageAlone", decodersMisbehave},
 	{"ADecoderMayKeepWhatItReads", decodersKeep},
-	{"ADecoderThatBlocksEndsNoShutdown", decodersBlock},
+	{"ADecoderThatBlocksDoesNotBlockShutdown", decodersBlock},
 	{"AnEncoderThatPanicsCostsItsMessageAlone", encodersMisbehave},
-	{"AnEncoderThatBlocksEndsNoClose", encodersBlock},
+	{"AnEncoderThatBlocksDoesNotBlockClose", encodersBlock},
 	{"AnOutputWhoseEncoderPanicsDeadLettersItsInput", pipeEncodersPanic},
 	{"TextThatJSONWouldChangeIsRefused", textIsKept},
 }

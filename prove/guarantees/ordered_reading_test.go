@@ -29,7 +29,7 @@ var orderedReading = []test{
 	{"G09_AnExtensionThatIsAnsweredAfterAnAckInATransactionCounts", keyExtendedInTx},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
-	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
+	{"G11_MessagesThatWaitForTheirKeyDoNotPreventARetry", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
 	{"G06_StopReleasesWhatWaitsForItsKey", keyStopped},
 }

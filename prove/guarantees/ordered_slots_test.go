@@ -16,10 +16,10 @@ import (
 var orderedSlots = []test{
 	{"ANewConsumerHasItsShareOfTheSlotsInThreeSeconds", slotsOfOneThatJoins},
 	{"ABusyConsumerAlsoReturnsSlots", slotsOfOneThatIsBusy},
-	{"TheSlotsOfAConsumerThatStopsAreTakenAtOnce", slotsOfOneThatLeaves},
-	{"TheSlotsOfAConsumerThatIsCutOffAreTakenWhenItsLeaseIsOver", slotsOfOneThatIsCutOff},
+	{"TheSlotsOfAConsumerThatStopsAreTakenImmediately", slotsOfOneThatLeaves},
+	{"TheSlotsOfAConsumerThatIsDisconnectedAreTakenWhenItsLeaseExpires", slotsOfOneThatIsCutOff},
 	{"ABusySlotIsReturnedWhenItsHandlerHasReturned", slotsAtWork},
-	{"AnIdleConsumerOfAnOrderedQueueLooksAndReadsOnceASecond", slotsIdle},
+	{"AnIdleConsumerOfAnOrderedQueuePollsAndReadsOncePerSecond", slotsIdle},
 }
 
 const manySlots = 16

@@ -20,17 +20,17 @@ var reading = []test{
 	{"ABreakFromAllStopsAndReleasesTheRest", allStops},
 	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
 	{"BatchesAreFullWhileMessagesWaitAndShortAfterTheLinger", batches},
-	{"AWaitForMoreEndsWithItsContextAndWithTheConsumer", batchesEnd},
+	{"AWaitForMoreIsOverWhenItsContextIsCancelledOrTheConsumerStops", batchesEnd},
 	{"ReceiveWaitsForTheFirstAndReturnsWhatIsThere", receive},
 	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
-	{"ReceiveReportsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
+	{"ReceiveReportsACancelledContextAndAStoppedConsumer", receiveEnds},
 	{"HandleSettlesByTheError", handle},
 	{"SnoozeIsUncountedHoweverOftenItIsReturned", snoozes},
 	{"HandleUsesItsNumberOfWorkersAndReturnsAfterTheLast", handleWorkers},
-	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
+	{"HandleContinuesAfterPanicsOfUserFunctions", handleSurvives},
 	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
 	{"HandleLeavesALeaseThatItsFunctionSettled", handleSettled},
-	{"HandlersLearnOfALossByTheirContext", handlerLoses},
+	{"TheContextOfAHandlerIsCancelledWhenItsLeaseIsLost", handlerLoses},
 }
 
 func allStops(w *world) {

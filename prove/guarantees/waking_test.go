@@ -20,8 +20,8 @@ var waking = []test{
 	{"EveryChangeThatLeavesSomethingToClaimNotifies", ringing},
 	{"ANotificationOfALateCommitFindsIt", ringingLate},
 	{"AConsumerWhoseReadersAreBusyListensToNoNotifier", busyReaders},
-	{"ANotifierThatHearsNothingIsNotAskedAgainAndAgain", deafNotifiers},
-	{"AConsumerThatEndsPassesOnItsNotification", handingOn},
+	{"ANotifierWhoseChannelsAreClosedIsAskedOncePerSecond", deafNotifiers},
+	{"AConsumerThatStopsPassesOnItsNotification", handingOn},
 	{"ABatchThatMightBeStoredNotifies", ringingUnknown},
 	{"APollingConsumerLeavesAMessageToTheOneThatIsNotified", leavingToOthers},
 }

@@ -111,8 +111,8 @@ func TestOnPostgreSQLAnIndexOnTheDeadLetterTableDelaysNoAck(t *testing.T) {
 	require.NoError(t, c.Shutdown(w.Soon()))
 }
 
-// On the live table it delays everything, and no message is blamed.
-func TestOnPostgreSQLAnIndexOnTheLiveTableBlamesNoMessage(t *testing.T) {
+// On the live table it delays everything, and no message fails an attempt.
+func TestOnPostgreSQLAnIndexOnTheLiveTableCostsNoAttempt(t *testing.T) {
 	w := newServer(t)
 	cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}}
 	q := w.Queue("work", cfg)

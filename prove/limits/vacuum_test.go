@@ -107,7 +107,7 @@ func TestTheLiveTableStaysSmallWithoutAutovacuum(t *testing.T) {
 }
 
 // A report that runs for hours keeps all rows that died since it began.
-func TestAVacuumWithoutEffectIsNotRepeatedAtOnce(t *testing.T) {
+func TestAVacuumWithoutEffectIsNotRepeatedImmediately(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	report, err := w.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})

@@ -91,7 +91,7 @@ func (s scene) run(t *testing.T, rule scatter.Rule) (sum scatter.Result) {
 	return sum
 }
 
-func TestNoInnocentMessageIsDeadLettered(t *testing.T) {
+func TestOnlyPoisonMessagesAreDeadLettered(t *testing.T) {
 	for _, s := range scenes {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

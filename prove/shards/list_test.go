@@ -171,7 +171,7 @@ func TestShardsAreMigratedOneByOne(t *testing.T) {
 	})
 }
 
-func TestAnInvalidListOfShardsIsReportedAtOnce(t *testing.T) {
+func TestAnInvalidListOfShardsIsReportedImmediately(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		list := w.shards()

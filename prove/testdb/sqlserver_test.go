@@ -64,7 +64,7 @@ func (s *busyServer) Run(_ context.Context, r *tds.Request, w tds.Results) error
 	return nil
 }
 
-func TestATestDatabaseIsCreatedAndDroppedBesideOthers(t *testing.T) {
+func TestATestDatabaseIsCreatedAndDroppedWhileOthersExist(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	busy := &busyServer{}

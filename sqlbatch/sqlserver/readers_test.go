@@ -76,8 +76,8 @@ func (w *besideReaders) receive(c *chanq.Consumer[int], n int) (leases []*chanq.
 	return leases
 }
 
-// TestLaterMessagesArriveBesideThoseThatAReaderHasLocked: they arrive within a second, and the locked ones after the reader has ended.
-func TestLaterMessagesArriveBesideThoseThatAReaderHasLocked(t *testing.T) {
+// TestLaterMessagesArriveWhileAReaderHasLockedEarlierOnes: they arrive within a second, and the locked ones after the reader has ended.
+func TestLaterMessagesArriveWhileAReaderHasLockedEarlierOnes(t *testing.T) {
 	for name, query := range map[string]string{
 		"repeatable read": "SELECT COUNT(*) FROM %s WITH (REPEATABLEREAD) WHERE attempts < 3",
 		"first row":       "SELECT TOP (1) body FROM %s WITH (REPEATABLEREAD) ORDER BY id",
@@ -122,8 +122,8 @@ func (w *besideReaders) lockOne(l *chanq.Lease[int]) (end func()) {
 	return w.read("SELECT body FROM %s WITH (REPEATABLEREAD) WHERE id = @p1", l.ID[:])
 }
 
-// TestFreeRowsAreSettledBesideOneThatAReaderHasLocked: of a batch of settles, those whose rows are free take two waits for a lock, and the other one follows.
-func TestFreeRowsAreSettledBesideOneThatAReaderHasLocked(t *testing.T) {
+// TestFreeRowsAreSettledWhileAReaderHasLockedAnother: of a batch of settles, those whose rows are free take two waits for a lock, and the other one follows.
+func TestFreeRowsAreSettledWhileAReaderHasLockedAnother(t *testing.T) {
 	for name, settle := range map[string]func(*chanq.Lease[int]) error{
 		"ack":         (*chanq.Lease[int]).Ack,
 		"nack":        func(l *chanq.Lease[int]) error { return l.Nack(chanq.RetryAfter(time.Hour, nil)) },
@@ -154,9 +154,9 @@ func TestFreeRowsAreSettledBesideOneThatAReaderHasLocked(t *testing.T) {
 	}
 }
 
-// TestLaterMessagesAreSettledBesideACount: a count of all messages locks the entries of one index. Later messages are settled before it ends,
+// TestLaterMessagesAreSettledDuringACount: a count of all messages locks the entries of one index. Later messages are settled before it ends,
 // and the counted ones afterwards.
-func TestLaterMessagesAreSettledBesideACount(t *testing.T) {
+func TestLaterMessagesAreSettledDuringACount(t *testing.T) {
 	for _, index := range []string{"IX_chanq_orders__due", "PK_chanq_orders"} {
 		t.Run(index, func(t *testing.T) {
 			eachQueueBesideReaders(t, func(w *besideReaders) {
@@ -185,8 +185,8 @@ func TestLaterMessagesAreSettledBesideACount(t *testing.T) {
 	}
 }
 
-// TestLeasesAreExtendedBesideARowThatAReaderHasLocked: a locked row costs no other lease its extension, nor its own if the reader ends in time.
-func TestLeasesAreExtendedBesideARowThatAReaderHasLocked(t *testing.T) {
+// TestLeasesAreExtendedWhileAReaderHasLockedARow: a locked row costs no other lease its extension, nor its own if the reader ends in time.
+func TestLeasesAreExtendedWhileAReaderHasLockedARow(t *testing.T) {
 	eachQueueBesideReaders(t, func(w *besideReaders) {
 		w.send(1, 100)
 		c := consume(w.T, w.ctx, w.orders, chanq.ConsumerConfig{Prefetch: 100, LeaseFor: 6 * time.Second})
@@ -211,8 +211,8 @@ func TestLeasesAreExtendedBesideARowThatAReaderHasLocked(t *testing.T) {
 	})
 }
 
-// TestAPipeReplacesInputsBesideARowThatAReaderHasLocked: the inputs whose rows are free become outputs.
-func TestAPipeReplacesInputsBesideARowThatAReaderHasLocked(t *testing.T) {
+// TestAPipeReplacesInputsWhileAReaderHasLockedARow: the inputs whose rows are free become outputs.
+func TestAPipeReplacesInputsWhileAReaderHasLockedARow(t *testing.T) {
 	eachQueueBesideReaders(t, func(w *besideReaders) {
 		require.NoError(w, chanq.Migrate(w.ctx, w.server.DB(), "bills", chanq.Config{}))
 		bills, err := chanq.Open[int](w.ctx, w.server.DB(), "bills", chanq.Config{})
@@ -277,8 +277,8 @@ func TestSendsWaitForAReaderOfTheRangeAndSayWhy(t *testing.T) {
 	})
 }
 
-// TestOperatorsChangeMessagesBesideOneThatAReaderHasLocked: they change the other messages.
-func TestOperatorsChangeMessagesBesideOneThatAReaderHasLocked(t *testing.T) {
+// TestOperatorsChangeMessagesWhileAReaderHasLockedOne: they change the other messages.
+func TestOperatorsChangeMessagesWhileAReaderHasLockedOne(t *testing.T) {
 	for _, n := range []sqlbatch.Names{suite.Orders, suite.Ordered} {
 		q := &queue{sqlserver.Dialect.Queue(n), mssqltest.Start(t, mssqltest.Options{InMemory: true}), t}
 		testdb.Emulator.Require(t)

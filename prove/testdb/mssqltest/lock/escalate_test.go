@@ -51,7 +51,7 @@ func TestEscalationReplacesRowLocksByATableLock(t *testing.T) {
 	require.Equal(t, 1, r.rowLocks(1, 1), "the next transaction has escalated nothing")
 }
 
-func TestEscalationThatIsNotGrantedAtOnceChangesNothing(t *testing.T) {
+func TestEscalationThatIsNotGrantedImmediatelyChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
 	o := r.holder(1, lock.X, rowKeys(3)...)

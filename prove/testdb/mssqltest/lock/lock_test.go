@@ -172,7 +172,7 @@ func TestMisusePanics(t *testing.T) {
 	require.NoError(t, o.Lock(t.Context(), key("k"), lock.X, noWait), "the manager is usable after a panic")
 }
 
-func TestSkipAndTimeoutZeroFailAtOnce(t *testing.T) {
+func TestSkipAndTimeoutZeroFailImmediately(t *testing.T) {
 	t.Parallel()
 	r := newManager(t)
 	r.holder(1, lock.U, key("k"))
