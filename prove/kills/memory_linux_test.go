@@ -97,6 +97,7 @@ func TestOnlyTheMessageThatExhaustsMemoryIsDeadLettered(t *testing.T) {
 		decodes bool
 	}{{"sqlite", testdb.SQLite, true}, {"postgres", testdb.Postgres, true}, {"postgres", testdb.Postgres, false}} {
 		t.Run(fmt.Sprintf("%s/decodes=%t", c.name, c.decodes), func(t *testing.T) {
+			t.Parallel() // with each other: they wait most of the time
 			testdb.Run(t, c.engine, func(w *testdb.World) { starving(w, c.name, c.decodes) })
 		})
 	}

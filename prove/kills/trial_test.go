@@ -60,17 +60,21 @@ func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 	survive(t, trial{Engine: "sqlserver", Address: testdb.EmulatorSocket.Create(t), Rate: 400})
 }
 
-func TestOnlyDeadlyMessagesOfKilledProcessesAreDeadOnSQLite(t *testing.T) {
-	condemn(t, trial{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db")})
-}
-
-func TestOnlyDeadlyMessagesOfKilledProcessesAreDeadOnPostgreSQL(t *testing.T) {
-	condemn(t, trial{Engine: "postgres", Address: pgtest.StartCluster(t).DSN()})
+func TestOnlyDeadlyMessagesOfKilledProcessesAreDead(t *testing.T) {
+	testdb.Long(t)
+	for _, s := range []trial{
+		{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db")},
+		{Engine: "postgres", Address: pgtest.StartCluster(t).DSN()},
+	} {
+		t.Run(s.Engine, func(t *testing.T) {
+			t.Parallel() // with each other: they wait most of the time
+			condemn(t, s)
+		})
+	}
 }
 
 // condemn sends deadly messages among others, and also kills processes that handle innocent ones.
 func condemn(t *testing.T, s trial) {
-	testdb.Long(t)
 	s.Seed = setting(t, "CHANQ_CRASH_SEED", uint64(time.Now().UnixNano()))
 	s.Rate, s.Workers, s.KillEvery, s.For, s.Body = 12, 4, 5*time.Second, 90*time.Second, 200
 	s.Guilty, s.Work = 0.1, 2*time.Second
