@@ -178,10 +178,10 @@ func (s Spec) complete() (Spec, error) {
 	}
 	for _, f := range []struct {
 		name  string
-		value any
-	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", s.DeadKey}} {
-		if f.value != 0 && f.value != DeadKey(0) {
-			v.wrong("Spec.%s is %v: must be 0, unless Spec.Kind is KindOrdered", f.name, f.value)
+		value int
+	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", int(s.DeadKey)}} {
+		if f.value != 0 {
+			v.wrong("Spec.%s is set: leave it unset, unless Spec.Kind is KindOrdered", f.name)
 		}
 	}
 	return s, v.err()
