@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/chanq/chanq"
 )
@@ -16,7 +16,7 @@ import (
 // is computed for each row.
 func sendCopy(ctx context.Context, l bestLoop, bodies [][]byte, stored func()) error {
 	text := l.store.named(`COPY {live} (id, due_at, enqueued_at, body) FROM STDIN (FORMAT binary)`)
-	return l.store.onPgConn(ctx, func(on *pgconn.PgConn) error {
+	return l.store.onPgConn(ctx, func(on *pgx.Conn) error {
 		var b []byte
 		for some := range slices.Chunk(bodies, l.batch) {
 			now := pgInt(time.Now().UnixMilli())
@@ -28,7 +28,7 @@ func sendCopy(ctx context.Context, l bestLoop, bodies [][]byte, stored func()) e
 			}
 			b = binary.BigEndian.AppendUint16(b, 0xffff) // the end
 			l.store.counter.Add(text)
-			if _, err := on.CopyFrom(context.WithoutCancel(ctx), bytes.NewReader(b), text); err != nil {
+			if _, err := on.PgConn().CopyFrom(context.WithoutCancel(ctx), bytes.NewReader(b), text); err != nil {
 				return err
 			}
 			stored()

@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -16,33 +15,32 @@ import (
 // its own transaction, and they run in order. Values are in PostgreSQL's binary form.
 type pgLine struct {
 	store *store
-	on    *pgconn.PgConn
 	line  *pgconn.Pipeline
 }
 
 // onPgConn passes a separate connection to f.
-func (s *store) onPgConn(ctx context.Context, f func(*pgconn.PgConn) error) (err error) {
+func (s *store) onPgConn(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return conn.Raw(func(inner any) error { return f(inner.(*stdlib.Conn).Conn().PgConn()) })
+	return conn.Raw(func(inner any) error { return f(inner.(*stdlib.Conn).Conn()) })
 }
 
 // onPgLine passes a pipelined connection with prepared statements to f.
 func (s *store) onPgLine(ctx context.Context, texts []string, f func(pgLine, []*pgconn.StatementDescription) error) error {
-	return s.onPgConn(ctx, func(on *pgconn.PgConn) error {
+	return s.onPgConn(ctx, func(on *pgx.Conn) error {
 		prepared := make([]*pgconn.StatementDescription, len(texts))
 		for i, text := range texts {
 			text = s.named(text)
 			var err error
-			if prepared[i], err = on.Prepare(ctx, fmt.Sprintf("best_%x", sha256.Sum256([]byte(text))), text, nil); err != nil {
+			if prepared[i], err = on.Prepare(ctx, text, text); err != nil {
 				return err
 			}
 		}
-		line := on.StartPipeline(context.WithoutCancel(ctx))
-		err := f(pgLine{s, on, line}, prepared)
+		line := on.PgConn().StartPipeline(context.WithoutCancel(ctx))
+		err := f(pgLine{s, line}, prepared)
 		return errors.Join(err, line.Close())
 	})
 }
