@@ -16,8 +16,11 @@ func sendPipelined(ctx context.Context, l bestLoop, bodies [][]byte, stored func
 	return l.store.onPgLine(ctx, []string{pipelinedText}, func(line pgLine, st []*pgconn.StatementDescription) error {
 		waiting := 0
 		wait := func() error {
-			_, err := line.result(nil)
+			if _, err := line.result(nil); err != nil {
+				return err
+			}
 			waiting--
+			err := line.committed()
 			stored()
 			return err
 		}
@@ -29,7 +32,7 @@ func sendPipelined(ctx context.Context, l bestLoop, bodies [][]byte, stored func
 				ids, data = pgElement(ids, id[:]), pgElement(data, body)
 			}
 			line.run(st[0], ids, data)
-			if err := line.flush(); err != nil {
+			if err := line.commit(); err != nil {
 				return err
 			}
 			if waiting++; waiting == underway {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// pgLine is a connection that is sent statements before the results of earlier ones arrive. Each is
-// its own transaction, and they run in order. Values are in PostgreSQL's binary form.
+// pgLine is a connection that is sent statements before the results of earlier ones arrive. They run
+// in order, and those before a commit are one transaction. Values are in PostgreSQL's binary form.
 type pgLine struct {
 	store *store
 	line  *pgconn.Pipeline
@@ -47,37 +47,33 @@ func (s *store) onPgLine(ctx context.Context, texts []string, f func(pgLine, []*
 
 var binaryFormat = []int16{1}
 
-// run sends a statement, which flush passes on.
+// run adds a statement, which commit sends.
 func (l pgLine) run(st *pgconn.StatementDescription, values ...[]byte) {
 	l.store.counter.Add(st.SQL)
 	l.line.SendQueryStatement(st, values, binaryFormat, binaryFormat)
-	l.line.SendPipelineSync()
 }
 
-func (l pgLine) flush() error { return l.line.Flush() }
+func (l pgLine) commit() error { return l.line.Sync() }
 
 // result waits for the next statement, passes its rows to each, and returns the number of rows that
 // it wrote or read. Values are valid only during the call.
 func (l pgLine) result(each func(values [][]byte)) (rows int64, err error) {
-	for {
-		results, err := l.line.GetResults()
-		if err != nil {
-			return rows, err
-		}
-		switch r := results.(type) {
-		case *pgconn.ResultReader:
-			for r.NextRow() {
-				each(r.Values())
-			}
-			tag, err := r.Close()
-			if err != nil {
-				return 0, err
-			}
-			rows = tag.RowsAffected()
-		case *pgconn.PipelineSync:
-			return rows, nil
-		}
+	results, err := l.line.GetResults()
+	if err != nil {
+		return 0, err
 	}
+	r := results.(*pgconn.ResultReader)
+	for r.NextRow() {
+		each(r.Values())
+	}
+	tag, err := r.Close()
+	return tag.RowsAffected(), err
+}
+
+// committed waits until the transaction is on disk.
+func (l pgLine) committed() error {
+	_, err := l.line.GetResults()
+	return err
 }
 
 func pgInt(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }

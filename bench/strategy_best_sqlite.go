@@ -42,7 +42,7 @@ const boundText = `INSERT INTO {live} (id, due_at, enqueued_at, body) VALUES (?2
 
 // takeRangesSQLite leases a range of the claim index by one row of another table, and deletes the
 // range when its messages are done. No message is updated. The next lease takes the place of the
-// last one.
+// last one. A batch has twice the messages of a statement, as chanq's claims.
 func takeRangesSQLite(ctx context.Context, l bestLoop, n int, more func(context.Context) error) error {
 	lease, read, ack := l.store.named(sqliteLeaseText), l.store.named(sqliteRangeText), l.store.named(sqliteAckText)
 	return l.store.session(ctx, func(s *bareSession) error {
@@ -50,7 +50,7 @@ func takeRangesSQLite(ctx context.Context, l bestLoop, n int, more func(context.
 		var id []byte
 		for left := n; left > 0; {
 			due = 0
-			lease := sqlbatch.Statement{Text: lease, Args: []any{time.Now().UnixMilli(), leaseFor.Milliseconds(), l.batch}}
+			lease := sqlbatch.Statement{Text: lease, Args: []any{time.Now().UnixMilli(), leaseFor.Milliseconds(), 2 * l.batch}}
 			if err := s.do(lease, func(rows *sql.Rows) error { return rows.Scan(&due, &id) }); err != nil {
 				return err
 			}
@@ -94,10 +94,11 @@ func (s *bareSession) exec(rows int64, text string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	if changed, err := result.RowsAffected(); err != nil || changed != rows {
-		return fmt.Errorf("changed %d of %d messages: %w", changed, rows, err)
+	changed, err := result.RowsAffected()
+	if err == nil && changed != rows {
+		err = fmt.Errorf("changed %d of %d messages", changed, rows)
 	}
-	return nil
+	return err
 }
 
 // bodies returns the only column of a statement's rows, copied, since a handler would keep it.

@@ -147,7 +147,7 @@ func suiteTable(o options, results []measure.Result) measure.Table {
 	t := measure.Table{
 		Title: fmt.Sprintf("%s, body %d B, %d messages in batches of %d, rounds %d of %d; %s/%s, GOMAXPROCS %d, %s; %s", o.engine, o.body, o.n, o.batch,
 			rounds(results), o.rounds, first.GOOS, first.GOARCH, first.GOMAXPROCS, first.GoVersion, strings.Split(first.Server, "\n")[0]),
-		Head: []string{"phase", "strategy", "how", "messages/s", "/ chanq", "CPU µs/msg, client + server", "leaves out"},
+		Head: []string{"phase", "strategy", "how", "messages/s", "/ chanq", "CPU µs/msg, client + server", "/ chanq", "leaves out"},
 	}
 	by := map[string][]measure.Result{}
 	for _, g := range byStrategy(results) {
@@ -167,12 +167,13 @@ func suiteTable(o options, results []measure.Result) measure.Table {
 		if rs[0].N != o.n {
 			how += fmt.Sprintf(", %d messages", rs[0].N)
 		}
+		both := func(r measure.Result) float64 { return figures[1](r) + figures[2](r) }
 		cpu := fmt.Sprintf("%.1f", measure.Median(rs, figures[1]))
 		if server := measure.Median(rs, figures[2]); server > 0 {
 			cpu += fmt.Sprintf(" + %.1f", server)
 		}
 		t.Rows = append(t.Rows, []string{
-			row.phase, row.strategy, how, measure.Ranged(rs, figures[0]), measure.Times(rs, ours, figures[0]), cpu, row.without,
+			row.phase, row.strategy, how, measure.Ranged(rs, figures[0]), measure.Times(rs, ours, figures[0]), cpu, measure.Times(rs, ours, both), row.without,
 		})
 	}
 	return t
