@@ -325,7 +325,13 @@ func (j *checker) checkLosses(m *Message) {
 			}):
 				j.verdict.LostSlow++
 			default:
-				j.fault(m, "process %d lost the lease of attempt %d, and nothing explains it", x.Process, x.Attempt)
+				var frozen []string // to be looked into: such a loss is a defect, or the machine is too slow
+				for _, f := range j.Freezes[x.Process] {
+					if f.meets(Span{x.At - 3*int64(j.LeaseFor), x.At}) {
+						frozen = append(frozen, fmt.Sprintf("%v to %v before", time.Duration(x.At-f.From), time.Duration(x.At-f.To)))
+					}
+				}
+				j.fault(m, "process %d lost the lease of attempt %d, and nothing explains it; connections frozen: %v", x.Process, x.Attempt, frozen)
 			}
 		}
 	}
