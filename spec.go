@@ -181,7 +181,7 @@ func (s Spec) complete() (Spec, error) {
 		value int
 	}{{"Slots", s.Slots}, {"MaxKeys", s.MaxKeys}, {"DeadKey", int(s.DeadKey)}} {
 		if f.value != 0 {
-			v.wrong("Spec.%s is %d: must be 0, unless Spec.Kind is KindOrdered", f.name, f.value)
+			v.wrong("Spec.%s is set: leave it unset, unless Spec.Kind is KindOrdered", f.name)
 		}
 	}
 	return s, v.err()

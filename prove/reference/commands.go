@@ -46,7 +46,9 @@ Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@lates
 - **Exit status.** 0 is success, 1 a failure (of ` + "`chanq doctor`" + `: something is broken), 2 a mistake in the command line, 130
   an interrupt, and 141 a closed pipe, for example of ` + "`head`" + `. You can repeat and interrupt
   every command. Ctrl-C lets it finish its current step; press it again to stop immediately.
-- **JSON.** With ` + "`-o json`" + ` each command prints one value per line. An error is a line on standard error, for example
+- **JSON.** With ` + "`-o json`" + ` each command prints one value per line: ` + "`peek`" + ` an object
+  for each message, and ` + "`stats`" + `, ` + "`top`" + `, ` + "`consumers`" + ` and ` + "`doctor`" + ` an array. An error is a line on
+  standard error, for example
   ` + "`{\"error\":\"…\",\"status\":1}`" + `.
 - **Completion.** ` + "`source <(chanq completion bash)`" + ` completes commands, flags and names of queues.
 

@@ -94,15 +94,16 @@ const (
 )
 
 // claimLane walks IX (priority, due_at, id) from the head to @now, with the row of each entry, until it has found enough that no
-// consumer leases (i); locks those (u); and changes them (q). The requested order is the order of the index, so nothing is sorted, and
-// TOP with ORDER BY is the only documented way to define which rows are taken. Before the head are the ghosts of settled messages, and
-// leased messages. Behind it are usually the messages that were claimed in the last moments, and then free ones.
+// consumer leases (i), and locks and changes those (u). The requested order is the order of the index, so nothing is sorted, and
+// TOP with ORDER BY is the only documented way to define which rows are taken. All columns of the expression are of one table, so it can be
+// updated although it is a join. Before the head are the ghosts of settled messages, and leased messages. Behind it are usually the messages
+// that were claimed in the last moments, and then free ones.
 //
 // The walk takes S locks, each only while it reads the entry or row. The rows that it skips are leased. A U lock there, which can last
 // as long as the transaction, would make READPAST skip the row in a concurrent settle or extension. An S lock only makes these wait
 // for a moment. If the server's look-up prefetches, it keeps S locks on entries until the lane's statement ends, and acks and nacks
-// wait for that. READCOMMITTEDLOCK: the walk sees the current rows, not earlier versions, and READPAST has no effect without it if
-// READ_COMMITTED_SNAPSHOT is on.
+// wait for that; OPTIMIZE FOR one row is a reason not to prefetch. READCOMMITTEDLOCK: the walk sees the current rows, not earlier versions,
+// and READPAST has no effect without it if READ_COMMITTED_SNAPSHOT is on.
 //
 // UPDLOCK on the found rows: a U lock kept to the end, so no two claimers take one row. The second claimer skips it and continues, as
 // TOP counts above the lock. Under the lock the row is checked again. READPAST: rows that other claimers, settles or uncommitted
@@ -110,25 +111,27 @@ const (
 // and LOOP JOIN: every claimer uses the same path, and a missing index is error 8622, not a scan. KEEPFIXED PLAN: the table alternates
 // between empty and full, and recompiling for that finds the same plan.
 //
+// So a message costs four locks: S on its entry, and S, U and X on its row.
+//
 // A claim waits only for S locks on rows that it has U locks on, up to LockWait, and the holders of these wait for none of its locks.
 // The claim after one that failed locks the rows with XLOCK, which also skips rows that readers have locked (claimPast). XLOCK is not
 // the rule, because a claim would skip rows that another one reads at that moment. It writes rows and no index entry, so it leaves no
 // ghost. As no column changes its width, it never splits a page.
 //
-// @now and the heads have the column's type, so the comparisons are a plain range of the index. OUTPUT guarantees no order, and its rows might precede an error: the claim counts only after all of them
-// have been read.
-const claimLane = `    UPDATE q
-    {set}
-    {output}
-    FROM (
-        SELECT TOP (@left) u.id
+// @now and the heads have the column's type, so the comparisons are a plain range of the index. OUTPUT guarantees no order, and its rows
+// might precede an error: the claim counts only after all of them have been read.
+const claimLane = `    WITH a AS (
+        SELECT TOP (@left) u.id, u.priority, u.due_at, u.lease_until, u.enqueued_at, u.expires_at, u.fence, u.attempts, u.lapses, u.leased_by,
+            u.dedup_key, u.type, u.headers, u.body
         FROM ` + claimFree + `
         INNER JOIN {live} AS u WITH ({lock}, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
         WHERE ` + claimable + ` AND u.due_at <= @now AND u.leased_by IS NULL
         ORDER BY i.due_at, i.id
-    ) AS a
-    INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
-    ` + fromListOptions + `;
+    )
+    UPDATE a
+    {set}
+    {output}
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN, OPTIMIZE FOR (@left = 1));
     SET @left = @left - @@ROWCOUNT;
 `
 
@@ -141,8 +144,8 @@ const (
 // limit stays.
 const (
 	claimSet = `SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
-        attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
+        fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, {high fence}) THEN fence ELSE @mark END + @salt,
+        attempts = CASE WHEN attempts < {last attempt} THEN attempts + 1 ELSE attempts END,
         leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,

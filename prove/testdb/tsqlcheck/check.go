@@ -12,11 +12,16 @@ package tsqlcheck
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/parser"
 )
+
+// optimizeFor is the only form of this hint that is checked: with a token less, the parser does not return.
+var optimizeFor = regexp.MustCompile(`OPTION \([A-Z ,]*OPTIMIZE FOR \(@[a-z]+ = [0-9]+\)\)`)
 
 // Check returns what is wrong with a text, or nil.
 func Check(text string) (err error) {
@@ -28,6 +33,9 @@ func Check(text string) (err error) {
 	source, err := tokens(text)
 	if err != nil {
 		return err
+	}
+	if n := strings.Count(text, "OPTIMIZE") + strings.Count(text, "FOR ("); n != 2*len(optimizeFor.FindAllString(text, -1)) {
+		return errors.New("OPTIMIZE FOR")
 	}
 	script, err := parser.Parse(context.Background(), strings.NewReader(text))
 	if err != nil {

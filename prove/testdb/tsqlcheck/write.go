@@ -313,11 +313,20 @@ func (w *writer) options(hints []ast.OptimizerHintBase) {
 	}
 	w.put("OPTION (")
 	list(w, hints, func(h ast.OptimizerHintBase) {
-		plain, ok := h.(*ast.OptimizerHint)
-		if !ok {
+		switch h := h.(type) {
+		case *ast.OptimizerHint:
+			w.put(spell(queryHints, h.HintKind))
+		case *ast.OptimizeForOptimizerHint:
+			w.put("OPTIMIZE FOR (")
+			list(w, h.Pairs, func(p *ast.VariableValuePair) {
+				w.scalar(p.Variable)
+				w.put("=")
+				w.scalar(p.Value)
+			})
+			w.put(")")
+		default:
 			fail("query hint %T", h)
 		}
-		w.put(spell(queryHints, plain.HintKind))
 	})
 	w.put(")")
 }

@@ -29,10 +29,18 @@ BEGIN
     END;
     IF @id > 0x00
     BEGIN
-        UPDATE q
+        WITH a AS (
+            SELECT TOP (@left) u.id, u.priority, u.due_at, u.lease_until, u.enqueued_at, u.expires_at, u.fence, u.attempts, u.lapses, u.leased_by,
+                u.dedup_key, u.type, u.headers, u.body
+            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
+            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+            WHERE i.priority = @p AND i.due_at = @head AND i.id >= @id AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
+            ORDER BY i.due_at, i.id
+        )
+        UPDATE a
         SET lease_until = @until,
-            fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
-            attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
+            fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN fence ELSE @mark END + @salt,
+            attempts = CASE WHEN attempts < 2000000000 THEN attempts + 1 ELSE attempts END,
             leased_by = @by
         OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
                CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -44,24 +52,24 @@ BEGIN
                CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
                CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
                DATALENGTH(inserted.body) AS size
-        FROM (
-            SELECT TOP (@left) u.id
-            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-            WHERE i.priority = @p AND i.due_at = @head AND i.id >= @id AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
-            ORDER BY i.due_at, i.id
-        ) AS a
-        INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
-        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN, OPTIMIZE FOR (@left = 1));
         SET @left = @left - @@ROWCOUNT;
         SET @head = DATEADD(millisecond, 1, @head);
     END;
     IF @left > 0
     BEGIN
-        UPDATE q
+        WITH a AS (
+            SELECT TOP (@left) u.id, u.priority, u.due_at, u.lease_until, u.enqueued_at, u.expires_at, u.fence, u.attempts, u.lapses, u.leased_by,
+                u.dedup_key, u.type, u.headers, u.body
+            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
+            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+            WHERE i.priority = @p AND i.due_at >= @head AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
+            ORDER BY i.due_at, i.id
+        )
+        UPDATE a
         SET lease_until = @until,
-            fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
-            attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
+            fence = CASE WHEN fence > @mark AND fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN fence ELSE @mark END + @salt,
+            attempts = CASE WHEN attempts < 2000000000 THEN attempts + 1 ELSE attempts END,
             leased_by = @by
         OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
                CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -73,15 +81,7 @@ BEGIN
                CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
                CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
                DATALENGTH(inserted.body) AS size
-        FROM (
-            SELECT TOP (@left) u.id
-            FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
-            INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-            WHERE i.priority = @p AND i.due_at >= @head AND i.due_at <= @now AND i.leased_by IS NULL AND u.due_at <= @now AND u.leased_by IS NULL
-            ORDER BY i.due_at, i.id
-        ) AS a
-        INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
-        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+        OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN, OPTIMIZE FOR (@left = 1));
         SET @left = @left - @@ROWCOUNT;
     END;
     SET @p = @p - 1;

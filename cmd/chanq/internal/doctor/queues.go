@@ -146,7 +146,11 @@ func (e *examination) state(ctx context.Context, q *chanqadmin.Queue, stands boo
 		add("messages", OK, running+found, "")
 	}
 	if s.Dead > 0 {
-		add("dead", Warning, counted(s.Dead, s.Limit)+" dead messages"+e.cause(ctx, q), fmt.Sprintf("chanq causes %[1]s groups them; when the cause is fixed, chanq redrive %[1]s, or chanq purge --state dead %[1]s", name))
+		found, purged := counted(s.Dead, s.Limit)+" dead messages"+e.cause(ctx, q), ""
+		if spec, _ := q.Opened(); spec.DeadKey == chanq.DeadKeyHolds {
+			found, purged = found+"; the later messages of their keys wait", ", which lets the later messages of their keys go on without them"
+		}
+		add("dead", Warning, found, fmt.Sprintf("chanq causes %[1]s groups them; when the cause is fixed, chanq redrive %[1]s, or chanq purge --state dead %[1]s%[2]s", name, purged))
 	}
 }
 

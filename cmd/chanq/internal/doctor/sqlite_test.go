@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -125,4 +126,22 @@ VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, 
 	require.Contains(t, w.eventually("oldest")[0].Found, "for a minute nothing has been delivered") // after its first heartbeat
 	minute(1, 0)
 	require.NotContains(t, w.wrong("oldest")[0].Found, "nothing")
+}
+
+func TestOnAQueueThatHoldsKeysThePurgeOfDeadMessagesHasAWarning(t *testing.T) {
+	_, db, w := onSQLite(t)
+	ctx := t.Context()
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds, MaxAttempts: 1}}
+	require.NoError(t, chanq.Migrate(ctx, db, "accounts", cfg))
+	w.patient.Queues = []string{"accounts"}
+	q, err := chanq.Open[string](ctx, db, "accounts", cfg)
+	require.NoError(t, err)
+	_, err = q.Send(ctx, chanq.Message[string]{Key: "ada", Body: "withdraw"})
+	require.NoError(t, err)
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	require.NoError(t, err)
+	require.NoError(t, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return errors.New("overdrawn") }))
+	f := w.one("dead")
+	require.Contains(t, f.Found, "the later messages of their keys wait")
+	require.Contains(t, f.Remedy, "purge --state dead accounts, which lets the later messages of their keys go on without them")
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -13,7 +14,7 @@ import (
 // block is one SELECT … FROM … WHERE …: its rows are states of its slots.
 type block struct {
 	from   from
-	target *baseUse
+	target *baseUse // the only table that has columns in the select list
 	cols   []outCol
 
 	run     iter
@@ -80,7 +81,26 @@ func (c *compiler) body(spec *ast.QuerySpecification, hints tableHints, target b
 			return nil, err
 		}
 	}
+	if len(b.uses) > 1 {
+		b.target = only(b.uses, b.cols)
+		if b.target != nil && target {
+			b.target.target = true
+		}
+	}
 	return b, nil
+}
+
+// only returns the table of all columns, or nil.
+func only(uses []*baseUse, cols []outCol) *baseUse {
+	var found *baseUse
+	for _, col := range cols {
+		at := slices.IndexFunc(uses, func(u *baseUse) bool { return col.sc.col != nil && col.sc.col.slot == u.slot })
+		if at < 0 || found != nil && found != uses[at] {
+			return nil
+		}
+		found = uses[at]
+	}
+	return found
 }
 
 // block compiles a whole SELECT.

@@ -128,6 +128,9 @@ func (p *changePlan) find(with *ast.WithCtesAndXmlNamespaces, hints []ast.Optimi
 	if err != nil {
 		return nil, err
 	}
+	if src.joined && p.action == "delete" {
+		return nil, notUpdatable(src)
+	}
 	p.target = src.target
 	if where != nil {
 		if where.Cursor != nil {

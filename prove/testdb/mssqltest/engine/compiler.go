@@ -43,6 +43,12 @@ type queryHints struct{ forceOrder bool }
 // optimizerHints reads the hints of the OPTION clause and refuses hints that neither chanq nor the articles use.
 func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 	for _, h := range list {
+		if pairs, ok := h.(*ast.OptimizeForOptimizerHint); ok {
+			if err := c.optimizeFor(pairs); err != nil {
+				return err
+			}
+			continue
+		}
 		hint, ok := h.(*ast.OptimizerHint)
 		if !ok {
 			return errUnsupported(fmt.Sprintf("%T", h))
@@ -53,6 +59,16 @@ func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 		case "LoopJoin", "KeepFixedPlan": // a plan always follows the text
 		default:
 			return errUnsupported("OPTION (" + hint.HintKind + ")")
+		}
+	}
+	return nil
+}
+
+// optimizeFor accepts values of declared variables: a plan always follows the text.
+func (c *compiler) optimizeFor(hint *ast.OptimizeForOptimizerHint) error {
+	for _, p := range hint.Pairs {
+		if _, err := c.scalar(p.Variable); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func (c *compiler) derivedFor(q ast.QueryExpression, columns []*ast.Identifier, 
 		if err != nil {
 			return nil, f, err
 		}
-		src, f = &source{target: b.target}, b.from
+		src, f = &source{target: b.target, joined: len(b.uses) > 1}, b.from
 		for _, col := range b.cols {
 			src.cols = append(src.cols, binding{col.name, col.sc})
 		}
@@ -45,7 +45,7 @@ func (c *compiler) derivedFor(q ast.QueryExpression, columns []*ast.Identifier, 
 		if err != nil {
 			return nil, f, err
 		}
-		src = &source{target: b.target}
+		src = &source{target: b.target, joined: len(b.uses) > 1}
 		for _, col := range b.cols {
 			src.cols = append(src.cols, binding{col.name, col.sc})
 		}

@@ -39,8 +39,8 @@ func (c *compiler) destination(ref ast.TableReference, columns []*ast.ColumnRefe
 	}
 	src := c.scope.sources[0]
 	u := src.target
-	if u == nil {
-		return nil, nil, sqlError(4405, "View or function '%s' is not updatable because the modification affects multiple base tables.", src.alias)
+	if u == nil || src.joined {
+		return nil, nil, notUpdatable(src)
 	}
 	if err := checkTarget(u.hints, false, true); err != nil {
 		return nil, nil, err

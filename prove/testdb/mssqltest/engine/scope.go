@@ -70,6 +70,7 @@ type source struct {
 	schema string // of a table without an alias
 	cols   []binding
 	target *baseUse // the only table that a change through this name changes
+	joined bool     // with others: an UPDATE is allowed, an INSERT or a DELETE is not
 }
 
 type binding struct {

@@ -305,6 +305,27 @@ func TestViewsCanBeUpdated(t *testing.T) {
 	c.exec("DROP VIEW dbo.late")
 }
 
+// "UPDATE (Transact-SQL)" and "CREATE VIEW", Updatable Views: a change of columns of one base table.
+func TestAJoinCanBeUpdatedInOneOfItsTables(t *testing.T) {
+	s := withItems(t, 4)
+	c := s.client()
+	const join = "WITH a AS (SELECT TOP (@n) u.id, u.note FROM dbo.items AS i WITH (INDEX (IX_items_due), FORCESEEK)" +
+		" INNER JOIN dbo.items AS u WITH (UPDLOCK, READPAST) ON u.id = i.id WHERE i.due > 10 ORDER BY i.due, i.id) "
+	const update = "DECLARE @n int = 2; " + join + "UPDATE a SET note = 'x' OUTPUT inserted.id OPTION (FORCE ORDER, OPTIMIZE FOR (@n = 1))"
+	s.ResetPlans()
+	require.Equal(t, []any{int64(2), int64(3)}, c.exec(update).values())
+	for _, plan := range s.Plans() {
+		if plan.Text == update {
+			require.EqualValues(t, 4, plan.KeysRead)
+			require.EqualValues(t, 6, plan.Locks, "S on an entry, U and X on its row")
+		}
+	}
+	c.fails(4405, "DECLARE @n int = 2; "+join+"DELETE a")
+	c.fails(4405, "DECLARE @n int = 2; "+join+"INSERT a (id, note) VALUES (9, 'x')")
+	c.fails(4405, "WITH a AS (SELECT u.id, i.note FROM dbo.items AS i INNER JOIN dbo.items AS u ON u.id = i.id) UPDATE a SET note = 'x'")
+	c.fails(137, "DECLARE @n int = 2; "+join+"UPDATE a SET note = 'x' OPTION (OPTIMIZE FOR (@m = 1))")
+}
+
 func TestColumnsOfAViewHaveTheirNames(t *testing.T) {
 	c := withItems(t, 1).client()
 	c.exec("CREATE VIEW dbo.shown AS SELECT d.number, d.twice, CASE WHEN d.twice > 0 THEN 'y' END AS word FROM (SELECT id AS number, 2 * id AS twice FROM dbo.items) AS d")
