@@ -69,7 +69,7 @@ func (e engine) connect(p place) (*store, error) {
 		return nil, err
 	}
 	s := &store{
-		engine: e, place: p, dialect: e.dialect, counter: counter, spent: &spent{},
+		engine: e, place: p, dialect: e.dialect, counter: counter, spent: &spent{}, received: &tally{},
 		sql: e.dialect.Queue(p.names()),
 	}
 	s.db = sql.OpenDB(connector)
@@ -82,14 +82,15 @@ func newQueueName() string { return fmt.Sprintf("bench_%08x", rand.Uint32()) }
 
 // store is a queue on an engine, and the statement count of its driver.
 type store struct {
-	engine  engine
-	place   place
-	db      *sql.DB
-	dialect sqlbatch.Dialect
-	sql     sqlbatch.Queue
-	counter *measure.Counter
-	spent   *spent
-	remove  func() error // removes everything; closes db
+	engine   engine
+	place    place
+	db       *sql.DB
+	dialect  sqlbatch.Dialect
+	sql      sqlbatch.Queue
+	counter  *measure.Counter
+	spent    *spent
+	received *tally       // of the strategy that takes its messages
+	remove   func() error // removes everything; closes db
 }
 
 // migrate creates the queue's tables, and removes everything after an error.

@@ -2,6 +2,7 @@
 // with other ways to dequeue, on one database:
 //
 //	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
+//	go run ./bench suite      the same next to the fastest loops, with what these leave out, in 15 minutes
 //	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
 //	go run ./bench latency -idle  send to delivery in other processes whose consumers are idle
 //	go run ./bench senders    goroutines that wait for their sends, compared with the bare statement
@@ -71,6 +72,7 @@ type command struct {
 
 var commands = []command{
 	{name: "throughput", measure: measureThroughput, table: writeThroughput},
+	{name: "suite", measure: measureSuite, table: writeSuite, apart: true, head: writeSuiteHead, line: writeSuiteLine},
 	{name: "latency", measure: measureLatency, table: writeLatency},
 	{name: "senders", measure: measureSenders, table: writeSenders},
 	{name: "growth", measure: measureGrowth, table: writeGrowth},
@@ -97,7 +99,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, order, shards, scale, sustained, plot, report, compare, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), suite, latency, senders, growth, order, shards, scale, sustained, plot, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

@@ -23,6 +23,7 @@ type options struct {
 
 	strategies              []string
 	n, single, articleBatch int
+	suiteFor                time.Duration
 
 	rate, saturation float64
 	loads            []float64 // as fractions of saturation, which is the rate of the same queue's pipeline
@@ -102,7 +103,12 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	f.StringVar(&o.db, "db", "", "SQLite file to make and remove for each measurement (default a temporary one)")
 	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
 	f.StringVar(&o.record, "record", "", "with -format table: write the objects of -format json to this file, too")
-	f.IntVar(&o.rounds, "rounds", 3, "measured rounds; throughput and growth discard one more that comes before")
+	rounds := 3
+	if command == "suite" {
+		rounds = 9
+		o.declareSuite(f)
+	}
+	f.IntVar(&o.rounds, "rounds", rounds, "measured rounds; throughput and growth discard one more that comes before")
 	f.IntVar(&o.body, "body", 200, "bytes of a body")
 	f.IntVar(&o.batch, "batch", 500, fmt.Sprintf("rows of a statement, 1 to %d", maxBatch))
 	f.StringVar(&o.send, "send", sendChannel, "how chanq is given messages: channel (Producer.C) or batch (SendBatch)")
@@ -168,7 +174,10 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	}
 	return func() error {
 		o.strategies = split(chosen)
-		if chosen == "" {
+		switch {
+		case command == "suite":
+			o.strategies = suiteStrategies(o.engine)
+		case chosen == "":
 			o.strategies = strategiesOf(o.engine)
 		}
 		o.axes, o.steps = split(axes), split(steps)
@@ -254,6 +263,9 @@ func (o options) check(rest []string) error {
 	if o.single != 0 || o.articleBatch != 0 {
 		within("-single-n", o.single, 1, 10_000_000)
 		within("-article-batch", o.articleBatch, 1, 1000)
+	}
+	if o.suiteFor < 0 {
+		fail("-for is %v: must not be negative", o.suiteFor)
 	}
 	if o.samples != 0 || len(o.axes) > 0 {
 		within("-samples", o.samples, 1, 10_000_000)

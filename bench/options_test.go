@@ -12,7 +12,7 @@ import (
 func TestTheErrorOfAnUnknownValueListsTheKnownOnes(t *testing.T) {
 	for _, c := range []struct{ flag, value, known string }{
 		{"-engine", "oracle", "sqlite, postgres, sqlserver"},
-		{"-strategies", "raw,fast", "raw, raw-3conn, chanq, raw-pipe, chanq-pipe, single, updlock-readpast"},
+		{"-strategies", "raw,fast", "raw, raw-3conn, chanq, raw-pipe, chanq-pipe, best, limit, single, updlock-readpast"},
 		{"-send", "post", "channel, batch"},
 		{"-format", "xml", "table, json"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,17 +112,22 @@ func (p serverProcesses) cpuTime() time.Duration {
 		}
 		return n
 	}
-	own := stat(p.postmaster)
-	if own == nil {
-		return 0
-	}
-	sum := ticks(own, 11, 12, 13, 14) // its own, and that of children that have ended
-	for _, pid := range p.children() {
-		if fields := stat(pid); fields != nil {
-			sum += ticks(fields, 11, 12)
+	for {
+		own := stat(p.postmaster)
+		if own == nil {
+			return 0
+		}
+		sum := ticks(own, 11, 12, 13, 14) // its own, and that of children that have ended
+		for _, pid := range p.children() {
+			if fields := stat(pid); fields != nil {
+				sum += ticks(fields, 11, 12)
+			}
+		}
+		// A child that has ended since own was read is in neither.
+		if again := stat(p.postmaster); again != nil && slices.Equal(own[13:15], again[13:15]) {
+			return time.Duration(sum) * tick
 		}
 	}
-	return time.Duration(sum) * tick
 }
 
 // memory returns their memory, with shared memory counted in parts, and their number.

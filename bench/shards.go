@@ -43,7 +43,7 @@ func measureShardsOnce(ctx context.Context, o options, shards int, bodies [][]by
 	r.N, r.Batch, r.Axis, r.Size, r.Send = len(bodies), o.batch, shardAxis.name, shards, o.send
 	err := onShards(ctx, o, shards, func(s *shardStore) error {
 		r.Server = s.stores[0].about(ctx)
-		way := channels{s.queue, o.batch, o.send, 0}
+		way := channels{s.queue, o.batch, o.send, 0, nil}
 		fill, err := measure.Of(s.statements, func() error { return way.enqueue(ctx, bodies) })
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func measureShardsOnce(ctx context.Context, o options, shards int, bodies [][]by
 		return r, err
 	}
 	err = onShards(ctx, o, shards, func(s *shardStore) error {
-		way := channels{s.queue, o.batch, o.send, 0}
+		way := channels{s.queue, o.batch, o.send, 0, nil}
 		both, err := measure.Of(s.statements, func() error { return way.pipeline(ctx, bodies) })
 		r.PipelinePerS = n / both.Seconds
 		return err

@@ -11,7 +11,8 @@ import (
 type strategy interface {
 	// enqueue stores the bodies and returns when all are in the database.
 	enqueue(ctx context.Context, bodies [][]byte) error
-	// drain takes n messages and returns when the last settle is in the database.
+	// drain takes n messages, adds each to the store's tally, and returns when the last settle is in
+	// the database.
 	drain(ctx context.Context, n int) error
 	// pipeline does both, concurrently if the strategy can.
 	pipeline(ctx context.Context, bodies [][]byte) error
@@ -38,6 +39,8 @@ var strategies = append([]strategyKind{
 	{"chanq", allEngines, false, options.rows, newChannels},
 	{"raw-pipe", allEngines, false, options.rows, newBarePipe},
 	{"chanq-pipe", allEngines, false, options.rows, newPipe},
+	{"best", []string{"sqlite", "postgres"}, false, options.rows, newBest},
+	{"limit", []string{"postgres"}, false, options.rows, newLimit},
 	{"single", allEngines, true, one, newSingle},
 }, articleStrategies()...)
 

@@ -7,7 +7,7 @@ package main
 //
 // The article's procedure runs in a transaction of its caller, which the application lock needs.
 // Here that is the statement itself.
-var cursorApplock = article{name: "cursor-applock", batches: true, on: map[string]articleMethod{
+var cursorApplock = article{name: "cursor-applock", without: "redelivery: a crash loses the batch; an index", batches: true, on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_Message (
   MessageId uniqueidentifier NOT NULL,

@@ -6,7 +6,7 @@ import "github.com/google/uuid"
 // unlike the others has a timeout: after 15 minutes work is redelivered, at most three times. But
 // the timeout is not fenced, so a late worker ends the work of the next one. Rows stay in the
 // table, whose only index is the primary key, so each take reads and sorts all pending messages.
-var guidMarker = article{name: "guid-marker", batches: true, on: map[string]articleMethod{
+var guidMarker = article{name: "guid-marker", without: "fences: a late worker ends the work of the next one; an index", batches: true, on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_Job_Queue (
   ID bigint IDENTITY(1,1) NOT NULL,

@@ -4,7 +4,7 @@ package main
 // flag. If a worker dies, its lock is released and the row is taken again. But the transaction, its
 // lock and its connection last as long as the work. Rows stay in the table, which every take reads
 // from the start.
-var updlockReadpast = article{name: "updlock-readpast", on: map[string]articleMethod{
+var updlockReadpast = article{name: "updlock-readpast", without: "leases: a transaction is open during the work; counted attempts", on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_work_queue (
   work_queue_id int IDENTITY(1,1) NOT NULL,

@@ -3,7 +3,7 @@ package main
 // viewOutput updates the first row of a view of pending messages and returns it, in one statement.
 // A retrieved message is never redelivered: if a worker dies, its message is lost. Rows stay in the
 // table, which every take reads from the start.
-var viewOutput = article{name: "view-output", on: map[string]articleMethod{
+var viewOutput = article{name: "view-output", without: "redelivery: a crash loses the message; an order", on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_WorkQueue (
   WorkQueueID bigint NOT NULL IDENTITY(1,1) PRIMARY KEY CLUSTERED,

@@ -13,7 +13,6 @@ import (
 // bench's. Texts that the articles keep as procedures run as parameterised batches if the database
 // plans both alike. On PostgreSQL they are the nearest equivalent: SKIP LOCKED for READPAST,
 // RETURNING for OUTPUT, an advisory lock for sp_getapplock.
-// for sp_getapplock.
 
 // articleMethod is a method on one engine. {} in a text is the prefix of each name of the
 // measurement.
@@ -28,7 +27,8 @@ type articleMethod struct {
 // article is a method with its name.
 type article struct {
 	name    string
-	batches bool // a take can get more than one message
+	batches bool   // a take can get more than one message
+	without string // what the method leaves out
 	on      map[string]articleMethod
 }
 
@@ -147,6 +147,7 @@ func (s *articleSession) query(text string, args ...any) (ids []any, err error) 
 		if err := rows.Scan(&id, &body); err != nil {
 			return err
 		}
+		s.loop.store.received.add(body)
 		ids = append(ids, id)
 		return nil
 	})

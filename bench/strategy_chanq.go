@@ -12,15 +12,16 @@ import (
 // channels uses chanq as its users do: one goroutine sends on Producer.C (or calls SendBatch), one
 // reads Consumer.C and calls Ack.
 type channels struct {
-	queue queue
-	batch int
-	send  string
-	keys  int // of the messages; 0: no message has a key
+	queue    queue
+	batch    int
+	send     string
+	keys     int    // of the messages; 0: no message has a key
+	received *tally // nil: not counted
 }
 
 func newChannels(ctx context.Context, o options, s *store) (strategy, error) {
 	opened, err := s.openTimed(ctx)
-	return channels{single{opened}, o.batch, o.send, o.keys}, err
+	return channels{single{opened}, o.batch, o.send, o.keys, s.received}, err
 }
 
 // queue is a queue in one database, or over several.
@@ -82,7 +83,7 @@ func (c channels) sendAll(ctx context.Context, producer producer, bodies [][]byt
 }
 
 func (c channels) drain(ctx context.Context, n int) error {
-	return readAll(ctx, c.queue, c.batch, n, func(*chanq.Lease[[]byte]) {})
+	return readAll(ctx, c.queue, c.batch, n, func(l *chanq.Lease[[]byte]) { c.received.add(l.Body) })
 }
 
 // readAll reads n messages and acks each, as chanq's users do, and returns when the last ack is in

@@ -26,7 +26,7 @@ func newPipe(ctx context.Context, o options, s *store) (strategy, error) {
 		return nil, err
 	}
 	next, err := second.open(ctx)
-	return piped{channels{single{queue}, o.batch, o.send, 0}, queue, next}, err
+	return piped{channels{single{queue}, o.batch, o.send, 0, s.received}, queue, next}, err
 }
 
 func (p piped) drain(ctx context.Context, n int) error {
@@ -36,6 +36,7 @@ func (p piped) drain(ctx context.Context, n int) error {
 	}
 	var handled atomic.Int64
 	err = chanq.Pipe(consumer, p.next, 1, func(_ context.Context, l *chanq.Lease[[]byte]) ([]chanq.Message[[]byte], error) {
+		p.received.add(l.Body)
 		if handled.Add(1) == int64(n) {
 			consumer.Stop()
 		}

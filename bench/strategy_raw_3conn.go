@@ -22,33 +22,20 @@ func (c bareCrew) drain(ctx context.Context, n int) error {
 }
 
 func (c bareCrew) pipeline(ctx context.Context, bodies [][]byte) error {
-	n := len(bodies)
-	stored := make(chan struct{}, 1) // receives a value after each batch
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	send := func(ctx context.Context, stored func()) error {
 		return c.store.session(ctx, func(s *bareSession) error {
 			for batch := range slices.Chunk(bodies, c.batch) {
 				if err := s.enqueue(batch); err != nil {
 					return err
 				}
-				select {
-				case stored <- struct{}{}:
-				default:
-				}
+				stored()
 			}
 			return nil
 		})
-	})
-	more := func(ctx context.Context) error {
-		select {
-		case <-stored:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
-	group.Go(func() error { return c.claimAndAck(ctx, n, more, nil) })
-	return group.Wait()
+	return together(ctx, send, func(ctx context.Context, more func(context.Context) error) error {
+		return c.claimAndAck(ctx, len(bodies), more, nil)
+	})
 }
 
 // claimAndAck takes n messages (0: until ctx ends), and passes each to work, if that is not nil,

@@ -22,7 +22,8 @@ type bareSession struct {
 	ackItems int // the most items of one ack, which may be less than a batch
 	prepared map[string]*sql.Stmt
 
-	spent spent
+	spent    spent
+	received *tally
 
 	floors   sqlbatch.Heads // the latest due times that a claim has returned
 	rows     []sqlbatch.Row
@@ -41,7 +42,7 @@ func (s *store) session(ctx context.Context, f func(*bareSession) error) error {
 	traits := s.dialect.Traits()
 	session := &bareSession{
 		on: conn, queue: s.sql, ctx: context.WithoutCancel(ctx),
-		prepare: traits.Prepare, ackItems: traits.AckItems, prepared: map[string]*sql.Stmt{},
+		prepare: traits.Prepare, ackItems: traits.AckItems, prepared: map[string]*sql.Stmt{}, received: s.received,
 	}
 	defer func() {
 		for _, stmt := range session.prepared {
@@ -108,6 +109,7 @@ func (s *bareSession) claimFrom(n int) error {
 		}
 		copy(m.item.ID[:], id)
 		m.key, m.headers, m.body = s.keep(key), s.keep(headers), s.keep(body)
+		s.received.add(m.body)
 		s.messages = append(s.messages, m)
 		s.items = append(s.items, m.item)
 		floor := &s.floors[m.priority-sqlbatch.PriorityLow]

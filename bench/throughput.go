@@ -10,13 +10,17 @@ import (
 )
 
 // measureThroughput measures every strategy in every round, and passes each result to report. The
-// order rotates from round to round, so that none always comes first, and round 0 is not reported.
+// order rotates from round to round, so that none always comes first. Round 0 is short and not reported.
 func measureThroughput(ctx context.Context, o options, report func(measure.Result)) error {
 	bodies := makeBodies(o.n, o.body)
 	for round := range o.rounds + 1 {
 		for i := range o.strategies {
 			name := o.strategies[(i+round)%len(o.strategies)]
-			r, err := measureStrategy(ctx, o, name, bodies[:o.messages(name)])
+			n := o.messages(name)
+			if round == 0 {
+				n = (n + 9) / 10
+			}
+			r, err := measureStrategy(ctx, o, name, bodies[:n])
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", name, round, err)
 			}
@@ -38,7 +42,11 @@ func measureStrategy(ctx context.Context, o options, name string, bodies [][]byt
 	}
 	err = onStore(ctx, o, name, func(s *store, way strategy) error {
 		both, err := timed(ctx, s, name+" pipeline", func(ctx context.Context) error { return way.pipeline(ctx, bodies) })
-		r.PipelinePerS = float64(len(bodies)) / both.Seconds
+		if err == nil {
+			err = s.received.check(bodies)
+		}
+		n := float64(len(bodies))
+		r.PipelinePerS, r.PipelineCPU, r.PipelineServerCPU = n/both.Seconds, 1e6*both.CPU/n, 1e6*both.ServerCPU/n
 		return err
 	})
 	return r, err
@@ -59,9 +67,13 @@ func measureLife(ctx context.Context, o options, name string, bodies [][]byte) (
 			return err
 		}
 		drain, err := timed(ctx, s, name+" drain", func(ctx context.Context) error { return way.drain(ctx, len(bodies)) })
+		if err == nil {
+			err = s.received.check(bodies)
+		}
 		r.EnqueuePerS, r.DrainPerS = n/fill.Seconds, n/drain.Seconds
 		r.EnqueueAllocs, r.DrainAllocs = fill.Allocs/n, drain.Allocs/n
 		r.EnqueueCPU, r.DrainCPU = 1e6*fill.CPU/n, 1e6*drain.CPU/n
+		r.EnqueueServerCPU, r.DrainServerCPU = 1e6*fill.ServerCPU/n, 1e6*drain.ServerCPU/n
 		r.AllocsPerMessage = r.EnqueueAllocs + r.DrainAllocs
 		r.StatementsPerMessage = (fill.Statements + drain.Statements) / n
 		s.spent.of(&r)
@@ -88,8 +100,14 @@ func onStore(ctx context.Context, o options, name string, f func(*store, strateg
 
 // timed runs f with the profiler label phase.
 func timed(ctx context.Context, s *store, phase string, f func(context.Context) error) (cost measure.Cost, err error) {
+	var server serverProcesses
+	if s.engine.name == postgresEngine.name {
+		server = findServer(ctx, s)
+	}
+	before := server.cpuTime()
 	pprof.Do(ctx, pprof.Labels("phase", phase), func(ctx context.Context) {
 		cost, err = measure.Of(s.counter.Statements, func() error { return f(ctx) })
 	})
+	cost.ServerCPU = (server.cpuTime() - before).Seconds()
 	return cost, err
 }

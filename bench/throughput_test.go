@@ -29,21 +29,21 @@ func TestEachRoundOfEachStrategyIsOneLineOfJSON(t *testing.T) {
 	sends := map[string]int{"": 0, sendChannel: 0, sendBatch: 0}
 	for _, send := range []string{sendChannel, sendBatch} {
 		results := runJSON(t, "throughput", "-db", filepath.Join(dir, "x.db"), "-n", "150", "-batch", "60", "-single-n", "5", "-rounds", "2", "-send", send)
-		require.Len(t, results, 10)
+		require.Len(t, results, 12)
 		seen := map[string]int{}
 		for _, r := range results {
 			seen[r.Strategy]++
 			sends[r.Send]++
 			require.Equal(t, seen[r.Strategy], r.Round)
-			require.Equal(t, map[string]int{"raw": 150, "chanq": 150, "raw-pipe": 150, "chanq-pipe": 150, "single": 5}[r.Strategy], r.N)
+			require.Equal(t, map[string]int{"raw": 150, "chanq": 150, "raw-pipe": 150, "chanq-pipe": 150, "best": 150, "single": 5}[r.Strategy], r.N)
 			require.Contains(t, r.Server, "synchronous=FULL")
 			for _, v := range []float64{r.EnqueuePerS, r.DrainPerS, r.PipelinePerS, r.StatementsPerMessage, r.AllocsPerMessage} {
 				require.Positive(t, v)
 			}
 		}
-		require.Equal(t, map[string]int{"raw": 2, "chanq": 2, "raw-pipe": 2, "chanq-pipe": 2, "single": 2}, seen)
+		require.Equal(t, map[string]int{"raw": 2, "chanq": 2, "raw-pipe": 2, "chanq-pipe": 2, "best": 2, "single": 2}, seen)
 	}
-	require.Equal(t, map[string]int{"": 12, sendChannel: 4, sendBatch: 4}, sends)
+	require.Equal(t, map[string]int{"": 16, sendChannel: 4, sendBatch: 4}, sends)
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, files, "the databases are removed")

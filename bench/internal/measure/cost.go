@@ -9,6 +9,7 @@ import (
 type Cost struct {
 	Seconds    float64 // wall-clock time
 	CPU        float64 // CPU seconds of this process; 0 if unknown
+	ServerCPU  float64 // of the database's processes; set by the caller, 0 if unknown
 	Statements float64
 	Allocs     float64
 }

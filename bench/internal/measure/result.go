@@ -43,6 +43,10 @@ type Result struct {
 	DrainAllocs          float64 `json:"drain_allocs_per_message,omitempty"`
 	EnqueueCPU           float64 `json:"enqueue_cpu_us_per_message,omitempty"` // of the whole process; 0 where unknown
 	DrainCPU             float64 `json:"drain_cpu_us_per_message,omitempty"`
+	PipelineCPU          float64 `json:"pipeline_cpu_us_per_message,omitempty"`
+	EnqueueServerCPU     float64 `json:"enqueue_server_cpu_us_per_message,omitempty"` // of all processes of a PostgreSQL on this machine
+	DrainServerCPU       float64 `json:"drain_server_cpu_us_per_message,omitempty"`
+	PipelineServerCPU    float64 `json:"pipeline_server_cpu_us_per_message,omitempty"`
 	EnqueueWAL           float64 `json:"enqueue_wal_bytes_per_message,omitempty"` // of PostgreSQL
 	DrainWAL             float64 `json:"drain_wal_bytes_per_message,omitempty"`
 	Redelivered          int64   `json:"redelivered,omitempty"`
