@@ -156,8 +156,9 @@ type ProducerConfig struct {
 	// single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
 	// InFlight is how many statements can run simultaneously. With 1, messages that one goroutine sends by C, or by
-	// Send, are claimed in the order of the sends; on an ordered queue even if it uses both. More gives up that order
-	// for throughput, and is an error on an ordered queue. Default: 1. Range: 1 to 64.
+	// Send, are claimed in the order of the sends, unless you set Message.ID. On an ordered queue that holds even if it
+	// uses both, or sets IDs. More gives up the order for throughput, and is an error on an ordered queue. Default: 1.
+	// Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages in memory: not stored yet, or waiting for Unsent or Close. At the bound sends
 	// block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
@@ -217,8 +218,8 @@ type ConsumerConfig struct {
 	// leases, every second, or PollEvery if less. Slow scans are rarer.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
-	// at most 6 s later. Give your process longer than both: see docs/guides/deploying.md. If you read the channel, the
-	// context of Shutdown counts instead. Default: 20 s. Range: 1 ms to 100 years.
+	// at most 6 s later. Give your process longer than both: see docs/guides/deploying.md. For your own loops only the
+	// context of Shutdown counts: call it while they run. Default: 20 s. Range: 1 ms to 100 years.
 	DrainFor time.Duration
 	// Backoff returns the delay of a nack. It gets the handler's error, or the cause of Delivery.Nack (nil for none),
 	// and must not settle d. If contents cannot be read, d has no DedupKey and no Headers. After a panic, a negative
@@ -232,7 +233,7 @@ type ConsumerConfig struct {
 	// false.
 	//
 	//   - Messages do not keep it running if they are scheduled, leased by other consumers, or wait for a retry or for
-	//     an earlier one of their key. A paused queue counts as drained.
+	//     an earlier one of their key: Queue.Empty counts them. A paused queue counts as drained.
 	//   - A locked row counts as due, until its transaction is over. A lease acked by AckTx counts as settled.
 	//   - An outage does not stop it. A message that you send while it stops can be left for the next consumer.
 	//   - Each check costs one round trip after an empty claim (ordered: two). While it holds leases it claims once per

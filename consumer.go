@@ -157,11 +157,12 @@ func (c *Consumer[T]) next(ctx context.Context, over <-chan time.Time) *Lease[T]
 func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 
 // Shutdown stops the consumer, and waits until every delivered lease is settled or lost, every handler has returned and
-// every settle is stored. After Handle, HandleBatches or Pipe has returned, you need not call it.
+// every settle is stored. Call it while your loops run, for example after Done, and then wait for them. No deadline
+// applies before. After Handle, HandleBatches or Pipe has returned, you need not call it.
 //
-// If ctx is cancelled first, the time to drain is over: see Stopping above. Shutdown then returns within 6 s. The error
-// is Err after a permanent error. Otherwise it wraps the cause of ctx and counts what is left. You can call it again to
-// wait for the last handlers; close the *sql.DB after them.
+// If ctx is cancelled first, the leases' contexts are cancelled, and Shutdown returns within 6 s. The error is Err
+// after a permanent error. Otherwise it wraps the cause of ctx and counts what is left. You can call it again to wait
+// for the last handlers; close the *sql.DB after them.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	_, err := c.core.end(ctx, "shutdown")
 	return cmp.Or(c.Err(), err)

@@ -62,8 +62,8 @@ func ExampleConsumer_Handle() {
 	// dead: 1
 }
 
-// In a loop over a channel, Settle does what Handle does with the error of a handler. A service loops until its context
-// is cancelled, for example by a signal, and then gives the rest 20 seconds.
+// In a loop over a channel, Settle does what Handle does with the error of a handler. When a signal cancels the context
+// of Consume, Shutdown bounds how long the loop continues. So call Shutdown while the loop runs.
 func ExampleDelivery_Settle() {
 	ctx := context.Background()
 	db := memory()
@@ -79,14 +79,19 @@ func ExampleDelivery_Settle() {
 	}
 	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
-	for lease := range consumer.C() { // until ctx is cancelled, or here nothing is due
+	stopped := make(chan error, 1)
+	go func() {
+		<-consumer.Done() // ctx is cancelled, or here nothing is due
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		stopped <- consumer.Shutdown(drain) // after 20 s it cancels lease.Context()
+	}()
+	for lease := range consumer.C() { // until the consumer stops
 		if err := lease.Settle(fetch(lease.Context(), lease)); err != nil {
 			slog.Warn("not settled: it is redelivered", "id", lease.ID, "err", err)
 		}
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second) // ctx may be cancelled
-	defer cancel()
-	check(consumer.Shutdown(drain)) // nil: all settles are in the database
+	check(<-stopped) // nil: all settles are in the database
 	stats := consumer.Stats()
 	fmt.Println(stats.Acked, "acked,", stats.Dead, "dead")
 	// Output: 1 acked, 1 dead

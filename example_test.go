@@ -411,6 +411,42 @@ func ExampleQueue_Producer() {
 	// Output: empty: false
 }
 
+// A queue is empty when every message is acked or dead. Messages that wait for a retry, or that other consumers hold,
+// count too.
+func ExampleQueue_Empty() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	config := chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}} // 3 attempts, so 2 retries
+	check(chanq.Migrate(ctx, db, "pages", config))
+	pages, err := chanq.Open[string](ctx, db, "pages", chanq.Config{})
+	check(err)
+	_, err = pages.Send(ctx, chanq.Msg("/busy"))
+	check(err)
+	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	handled := make(chan error, 1)
+	go func() {
+		handled <- consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[string]) error {
+			fmt.Println("attempt", lease.Attempt)
+			return chanq.RetryAfter(10*time.Millisecond, errors.New("503"))
+		})
+	}()
+	for range time.Tick(100 * time.Millisecond) {
+		empty, err := pages.Empty(ctx)
+		check(err)
+		if empty {
+			break
+		}
+	}
+	consumer.Stop()
+	check(<-handled)
+	// Output:
+	// attempt 1
+	// attempt 2
+	// attempt 3
+}
+
 // In an outage the buffer fills, and a send on the channel blocks. Select on your context as well.
 func ExampleProducer_C() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

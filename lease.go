@@ -12,9 +12,11 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease is a message with its body, held by this process for a limited time. All methods are those of its Delivery. A
-// test can make a Lease for your handler (see Outcome): methods that settle or extend then return an error, its Context
-// is never cancelled, and its Deadline is the zero time.
+// Lease is a message with its body, held by this process for a limited time. It has the methods of its Delivery: Ack,
+// AckTx, Nack, Settle, Release, Wait, Extend, Context, Deadline and Stopping.
+//
+// A test can make a Lease for your handler (see Outcome). Methods that settle or extend then return an error. Its
+// Context is never cancelled, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Delivery
 	Body T

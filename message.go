@@ -38,7 +38,8 @@ func (p Priority) String() string {
 // Message is a message to send.
 type Message[T any] struct {
 	// ID identifies the message. Set it to send a message again whose outcome was unknown: while the first is in the
-	// queue, the second is not stored. Default: a new ID.
+	// queue, the second is not stored. Any 16 bytes but zeros are valid, for example part of a hash. On a plain queue,
+	// messages with the same due time are claimed by ID, so your own IDs give up the order of sends. Default: a new ID.
 	ID   ID
 	Body T
 	// Type names the kind of job. See docs/guides/kinds.md. For an unknown Type, return a plain error from your

@@ -293,7 +293,7 @@ func (q *queue) isIn(ctx context.Context, tx Tx) error {
 //
 // Call it late, because from then on the lease is not extended. After a rollback you can settle it until it expires.
 // chanq learns of the commit of InTx. After another transaction, the next message of its key on an ordered queue waits
-// until the consumer has checked, for about 1 s.
+// until the consumer has checked, up to 1.3 s.
 func (d *Delivery) AckTx(ctx context.Context, tx Tx) error {
 	if err := checkTx("ack", tx); err != nil {
 		return err

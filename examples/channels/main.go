@@ -105,13 +105,17 @@ func answerAll(ctx context.Context, orders, returns, letters *chanq.Queue[string
 			}
 		})
 	}
-	merge(leases, first, second, limit)
-	close(leases)
-	workers.Wait()
-
+	workers.Go(func() {
+		merge(leases, first, second, limit)
+		close(leases)
+	})
+	<-first.Done() // ctx is cancelled, the limit is over, or nothing is due
+	<-second.Done()
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return errors.Join(first.Shutdown(bound), second.Shutdown(bound), producer.Close(bound))
+	err = errors.Join(first.Shutdown(bound), second.Shutdown(bound)) // the workers still run: after 10 s it cancels lease.Context()
+	workers.Wait()
+	return errors.Join(err, producer.Close(bound))
 }
 
 // merge passes on the leases of both consumers until their channels are closed. When the time is over it stops them.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -311,6 +313,63 @@ func Example_welcome() {
 		return deliver(ctx, lease.Body.UserID)
 	}))
 	// Output: welcome 8
+}
+
+func Example_sendAndAck() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	orders, parcels := openQueue[string](ctx, db, "orders", chanq.Spec{}), openQueue[string](ctx, db, "parcels", chanq.Spec{})
+	_, err := orders.Send(ctx, chanq.Msg("tea"))
+	check(err)
+	_, err = db.ExecContext(ctx, "CREATE TABLE sold (item TEXT)")
+	check(err)
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[string]) error {
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO sold (item) VALUES (?)", lease.Body); err != nil {
+				return err
+			}
+			if _, err := parcels.SendTx(ctx, tx, chanq.Msg(lease.Body)); err != nil {
+				return err
+			}
+			return lease.AckTx(ctx, tx)
+		})
+	}))
+	empty, err := orders.Empty(ctx)
+	check(err)
+	waiting, err := parcels.Empty(ctx)
+	check(err)
+	fmt.Println(empty, waiting)
+	// Output: true false
+}
+
+func Example_health() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	openQueue[string](ctx, db, "orders", chanq.Spec{})
+	admin, err := chanqadmin.Open(ctx, db, "orders", chanq.Config{})
+	check(err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
+		stats, err := admin.Stats(r.Context())
+		if err != nil || stats.Paused || stats.OldestReady > 5*time.Minute {
+			http.Error(w, fmt.Sprintf("paused: %v, oldest: %v, error: %v", stats.Paused, stats.OldestReady, err), 503)
+		}
+	})
+	ask := func() int {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz", http.NoBody))
+		return answer.Code
+	}
+	fmt.Println(ask())
+	check(admin.Pause(ctx, chanqadmin.Change{Reason: "handler hangs"}))
+	fmt.Println(ask())
+	// Output:
+	// 200
+	// 503
 }
 
 func Example_oneOfABatch() {

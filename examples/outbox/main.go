@@ -52,7 +52,7 @@ func run(ctx context.Context, db *sql.DB, address string) error {
 	server, served := &http.Server{Handler: mux}, make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	consumer, err := s.receipts.Consume(context.Background(), chanq.ConsumerConfig{}) // not ctx: the server stops first
+	consumer, err := s.receipts.Consume(context.Background(), chanq.ConsumerConfig{DrainFor: 17 * time.Second}) // not ctx: the server stops first
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
@@ -64,7 +64,7 @@ func run(ctx context.Context, db *sql.DB, address string) error {
 	case err = <-served: // the server has failed
 	case <-consumer.Done(): // its queue is missing, for example: Handle returns the error
 	}
-	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Second) // 27 s in all
 	defer cancel()
 	err = errors.Join(err, server.Shutdown(bound)) // requests that have begun may finish, and send
 	consumer.Stop()                                // then no more claims
