@@ -15,8 +15,7 @@
 //	}
 //	check(consumer.Shutdown(ctx)) // nil: all acks are stored
 //
-// You send on a channel, and any number of processes receive on another. In between is a table in SQL Server,
-// PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@latest.
+// The table is in SQL Server, PostgreSQL or SQLite. In your module: go get github.com/chanq/chanq@latest.
 //
 // Start with Migrate, once, and Open. Then choose:
 //
@@ -42,7 +41,7 @@
 //   - 5 s later: settles that are not stored are given up. Their leases expire.
 //
 // A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The folder
-// docs of the repository has guides, for example for several databases (package chanqshards).
+// docs has guides.
 package chanq
 
 import (

@@ -156,9 +156,8 @@ type ProducerConfig struct {
 	// single message does not wait. Default: 5 ms. Range: 1 µs to 1 min.
 	Linger time.Duration
 	// InFlight is how many statements can run simultaneously. With 1, messages that one goroutine sends by C, or by
-	// Send, are claimed in the order of the sends, unless you set Message.ID. On an ordered queue that holds even if it
-	// uses both, or sets IDs. More gives up the order for throughput, and is an error on an ordered queue. Default: 1.
-	// Range: 1 to 64.
+	// Send, are claimed in the order of the sends, unless you set Message.ID; on an ordered queue always. More gives up
+	// the order for throughput, and is an error on an ordered queue. Default: 1. Range: 1 to 64.
 	InFlight int
 	// BufferBytes bounds the messages in memory: not stored yet, or waiting for Unsent or Close. At the bound sends
 	// block. Default: 16 MiB. Range: 1 byte to 1 TiB, or 2 GiB where an int has 32 bits.
@@ -210,8 +209,8 @@ type ConsumerConfig struct {
 	// and claims nothing for LeaseFor. The time can start up to a third of LeaseFor earlier. Default: 1 h. Range:
 	// 100 ms to 100 years.
 	MaxExtend time.Duration
-	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer. So a message of another
-	// process waits no longer. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks and
+	// PollEvery is the longest pause between two polls of an empty queue by an idle consumer, and so the longest wait
+	// of another process' message. Each poll costs one read. The pauses start at 10 ms and double. Sends, nacks and
 	// releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1 h.
 	//
 	// A busy consumer claims from its cursor. It scans from the head for late commits, released messages and expired
@@ -228,14 +227,13 @@ type ConsumerConfig struct {
 	// Middleware is called around each handler of Handle and Pipe, the first one outermost. HandleBatches returns an
 	// error if there is one. Default: none.
 	Middleware []Middleware
-	// StopWhenIdle stops the consumer when the queue is drained: for cron jobs, tools and tests. It stops as after
-	// Stop, with a nil Err, when each settle is stored, no handler runs, and no message is due and unleased. Default:
-	// false.
+	// StopWhenIdle stops the consumer, as Stop does, when the queue is drained: each settle is stored, no handler runs,
+	// and no message is due and unleased. Default: false.
 	//
 	//   - Messages do not keep it running if they are scheduled, leased by other consumers, or wait for a retry or for
 	//     an earlier one of their key: Queue.Empty counts them. A paused queue counts as drained.
 	//   - A locked row counts as due, until its transaction is over. A lease acked by AckTx counts as settled.
-	//   - An outage does not stop it. A message that you send while it stops can be left for the next consumer.
+	//   - An outage does not stop it. What you send while it stops can be left for the next consumer.
 	//   - Each check costs one round trip after an empty claim (ordered: two). While it holds leases it claims once per
 	//     PollEvery, and it does not use Config.Notifier.
 	StopWhenIdle bool

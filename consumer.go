@@ -160,7 +160,7 @@ func (c *Consumer[T]) Stop() { c.core.engine.Stop() }
 // every settle is stored. Call it while your loops run, for example after Done, and then wait for them. No deadline
 // applies before. After Handle, HandleBatches or Pipe has returned, you need not call it.
 //
-// If ctx is cancelled first, the leases' contexts are cancelled, and Shutdown returns within 6 s. The error is Err
+// If ctx is cancelled first, so are the leases' contexts, and Shutdown returns within 6 s. The error is Err
 // after a permanent error. Otherwise it wraps the cause of ctx and counts what is left. You can call it again to wait
 // for the last handlers; close the *sql.DB after them.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {

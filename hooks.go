@@ -9,15 +9,15 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Hooks are functions that chanq calls on events, for logs, metrics and traces. Each can be nil. You get ready ones
-// from LogHooks, package chanqprobe (probes), and the modules chanqprom (Prometheus) and otelchanq (OpenTelemetry);
-// combine them with JoinHooks. Events contain no bodies, and headers only after failures (Handled, Dead).
+// Hooks are functions that chanq calls on events; each can be nil. LogHooks, package chanqprobe (probes), and the
+// modules chanqprom (Prometheus) and otelchanq (OpenTelemetry) have ready ones; JoinHooks combines them. Events contain
+// no bodies, and headers only after failures (Handled, Dead).
 //
 // A call costs about 1 µs, per statement or failure; Handled is called for every message. Hooks run on their own
-// goroutines, several simultaneously. A panic or runtime.Goexit ends that call alone; but after a success Handled runs
+// goroutines, several at a time. A panic or runtime.Goexit ends that call alone; but after a success Handled runs
 // on its worker, and runtime.Goexit stops the consumer.
 //
-// Return soon, because the caller waits, and do not wait for your caller, or both wait until its context is cancelled:
+// Return soon, and do not wait for your caller, which waits for you:
 //
 //   - Sent is called by a producer, Queue.Send, InTx or SendTx. It must not call Send, SendBatch, Flush or Close of
 //     that producer.

@@ -15,8 +15,7 @@ import (
 // Lease is a message with its body, held by this process for a limited time. It has the methods of its Delivery: Ack,
 // AckTx, Nack, Settle, Release, Wait, Extend, Context, Deadline and Stopping.
 //
-// A test can make a Lease for your handler (see Outcome). Methods that settle or extend then return an error. Its
-// Context is never cancelled, and its Deadline is the zero time.
+// A test can make a Lease for your handler: see Outcome. Its methods that settle or extend return an error.
 type Lease[T any] struct {
 	Delivery
 	Body T

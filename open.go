@@ -214,7 +214,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 }
 
 // Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
-// except zero ones. So an older program stores its values again: see docs/operate/schema.md. Call it in a deployment,
+// except zero ones. An older program stores its own again: docs/operate/schema.md. Call it in a deployment,
 // or when your programs start: repeatedly, simultaneously, while producers and consumers run. It makes all changes in
 // one transaction under a lock. If there is nothing to change, it costs four round trips and takes no lock.
 //
