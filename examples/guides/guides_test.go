@@ -356,7 +356,8 @@ func Example_health() {
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
 		stats, err := admin.Stats(r.Context())
 		if err != nil || stats.Paused || stats.OldestReady > 5*time.Minute {
-			http.Error(w, fmt.Sprintf("paused: %v, oldest: %v, error: %v", stats.Paused, stats.OldestReady, err), 503)
+			http.Error(w, fmt.Sprintf("paused: %v, oldest: %v, error: %v", stats.Paused, stats.OldestReady, err),
+				http.StatusServiceUnavailable)
 		}
 	})
 	ask := func() int {

@@ -116,8 +116,8 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 		return nil
 	}
 	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Behind: r.mem.cfg.Behind, Rows: room, walk: w}
-	if room > 0 && w.barren >= room { // without contents: most will not be delivered soon
-		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.Rows), None
+	if room > 0 && w.barren >= room {
+		t.Rows = min(2*w.barren, r.mem.cfg.Rows)
 	}
 	t.Rows = max(0, min(t.Rows, t.Behind-w.behind))
 	for _, o := range r.walks {
