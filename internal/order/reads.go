@@ -116,8 +116,9 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 		return nil
 	}
 	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Behind: r.mem.cfg.Behind, Rows: room, walk: w}
-	if room > 0 && w.barren >= room {
-		t.Rows = min(2*w.barren, r.mem.cfg.Rows)
+	// Without contents: most will not be delivered soon. Those of a single key are, one after another.
+	if room > 0 && w.barren >= room && r.mem.keys > 1 {
+		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.Rows), None
 	}
 	t.Rows = max(0, min(t.Rows, t.Behind-w.behind))
 	for _, o := range r.walks {

@@ -251,6 +251,7 @@ func TestReadsThatBringNoDeliverableMessageAskForMore(t *testing.T) {
 		o.now += 100 * time.Millisecond
 		r := o.Plan(Budget{Room: room, Items: 10, Fetch: 10, Poll: true}, o.now)
 		require.Equal(t, Read, r.Kind)
+		require.Equal(t, r.Rows > room, r.Old == None, "more rows than there is room for come without contents")
 		var list []Row
 		for range r.Rows {
 			seq++
@@ -260,6 +261,10 @@ func TestReadsThatBringNoDeliverableMessageAskForMore(t *testing.T) {
 		o.answer(r, seq, list...)
 		return r.Rows
 	}
+	require.Equal(t, 2, read(2, "z"))
+	require.Len(t, o.next(), 1)
+	require.Equal(t, 2, read(2, "z"))
+	require.Equal(t, 2, read(2, "z"), "a single key")
 	require.Equal(t, 2, read(2, "a"))
 	require.Len(t, o.next(), 1)
 	for _, rows := range []int{2, 4, 8, 16, 32, 64, 100, 100} {
