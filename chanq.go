@@ -40,8 +40,8 @@
 //   - 1 s later: leases that are held are released.
 //   - 5 s later: settles that are not stored are given up. Their leases expire.
 //
-// A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The folder
-// docs has guides.
+// A release does not count as an attempt. Leases that were given to AckTx are left to their transaction. The
+// repository's docs folder has guides.
 package chanq
 
 import (

@@ -3,7 +3,6 @@ package main
 // cteReadpast updates the first ready row, chosen by a common table expression, and deletes it when
 // its work is done. If a worker dies, its message stays taken permanently. The article's table has
 // no index, so each take sorts and each delete reads the whole table.
-// delete reads all of it.
 var cteReadpast = article{name: "cte-readpast", without: "redelivery: after a crash a message stays taken; an index", on: map[string]articleMethod{
 	"sqlserver": {
 		make: []string{`CREATE TABLE {}_Queue (

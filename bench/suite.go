@@ -71,7 +71,7 @@ func articleRows(phase string) []suiteRow {
 	return rows
 }
 
-// suiteStrategies are those of the rows.
+// suiteStrategies returns the names of the strategies that have a row for this engine.
 func suiteStrategies(engine string) (names []string) {
 	for _, name := range strategiesOf(engine) {
 		if slices.ContainsFunc(suiteRowsOf(engine), func(row suiteRow) bool { return row.strategy == name }) {

@@ -51,7 +51,7 @@ var actions = map[string]action{
 	},
 	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Redrive},
 	"purge": {
-		ask: "Purge dead messages? They are deleted permanently.", notice: "%s purged.", many: true, state: chanqadmin.StateDead,
+		ask: "Purge dead messages? They are deleted permanently. If they hold their keys, the later messages are delivered without them.", notice: "%s purged.", many: true, state: chanqadmin.StateDead,
 		run: (*chanqadmin.Queue).Purge,
 	},
 	"cancel": {

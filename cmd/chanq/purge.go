@@ -20,7 +20,8 @@ func (a *app) purgeCommand() *cobra.Command {
 		Short: "Delete all messages of a state, or dead messages",
 		Long: `Deletes all messages of a state, or those that the flags select, after asking; or the
 dead messages with the IDs, without asking. You cannot undo this. If leased messages
-are deleted, their consumers report a lost lease.`,
+are deleted, their consumers report a lost lease. If dead messages hold their keys
+(setting "dead key"), the later messages of these keys are delivered without them.`,
 		Example: `  chanq purge --db jobs.db --state dead mail
   chanq purge --db jobs.db --state dead --cause undecodable --dry-run mail
   chanq purge --db jobs.db --state done --before 2026-11-27T10:00:00Z --yes mail

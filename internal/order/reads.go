@@ -116,7 +116,7 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 		return nil
 	}
 	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Behind: r.mem.cfg.Behind, Rows: room, walk: w}
-	// Without contents: most will not be delivered soon. Those of a single key are, one after another.
+	// Without contents: most are of keys that wait. The messages of a single key are delivered one after another.
 	if room > 0 && w.barren >= room && r.mem.keys > 1 {
 		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.Rows), None
 	}

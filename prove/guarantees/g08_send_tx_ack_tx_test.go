@@ -208,7 +208,7 @@ func sendTx(w *world) {
 	require.Empty(w, receipts)
 	fewest := func(ctx context.Context, tx *sql.Tx) int {
 		least := math.MaxInt
-		for range 3 { // statements that the queue makes meanwhile count as well
+		for range 3 { // the count includes what other goroutines of the queue run
 			before := w.Faults.Ops()
 			receipts, err := q.SendTx(ctx, tx, testdb.Texts(make([]string, 501)...)...)
 			least = min(least, w.Faults.Ops()-before)

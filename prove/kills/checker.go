@@ -325,7 +325,7 @@ func (j *checker) checkLosses(m *Message) {
 			}):
 				j.verdict.LostSlow++
 			default:
-				var frozen []string // to be looked into: such a loss is a defect, or the machine is too slow
+				var frozen []string // the loss is a defect, or the machine is too slow: they help to tell
 				for _, f := range j.Freezes[x.Process] {
 					if f.meets(Span{x.At - 3*int64(j.LeaseFor), x.At}) {
 						frozen = append(frozen, fmt.Sprintf("%v to %v before", time.Duration(x.At-f.From), time.Duration(x.At-f.To)))

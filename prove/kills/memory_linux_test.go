@@ -90,7 +90,7 @@ func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 func TestOnlyTheMessageThatExhaustsMemoryIsDeadLettered(t *testing.T) {
 	testdb.Long(t)
 	t.Setenv("GOMAXPROCS", "2")
-	smallStacks(t) // each thread of a consumer takes one of its memory
+	smallStacks(t) // the stack of each thread counts as data of its process
 	for _, c := range []struct {
 		name    string
 		engine  testdb.Engine
