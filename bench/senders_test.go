@@ -16,10 +16,10 @@ func TestSendersThatWaitAreComparedWithTheBareStatement(t *testing.T) {
 	check := func(t *testing.T, engine ...string) {
 		t.Parallel()
 		seen := map[string]float64{}
-		for _, r := range runJSON(t, append([]string{"senders", "-n", "200", "-senders", "8x1,2x50", "-rounds", "1"}, engine...)...) {
+		for _, r := range runJSON(t, append([]string{"senders", "-n", "1000", "-senders", "8x1,2x50", "-rounds", "1"}, engine...)...) {
 			c := crew{r.Senders, r.Batch}
 			seen[c.String()+" "+r.Strategy] = r.StatementsPerMessage
-			require.Equal(t, 200, r.N)
+			require.Equal(t, 1000, r.N)
 			for _, v := range []float64{r.EnqueuePerS, r.CommitP50, r.EnqueueAllocs} {
 				require.Positive(t, v)
 			}
