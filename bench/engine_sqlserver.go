@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/chanqadmin"
-	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
+	mssqlengine "github.com/chanq/chanq/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/mssqltest"
+	mssqlengine "github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
-	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 

@@ -20,8 +20,8 @@ import (
 
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
+	"github.com/chanq/chanq/mssqltest/memnet"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,11 +11,11 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqlnotify"
+	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest/memnet"
+	"github.com/chanq/chanq/mssqltest/tds"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/memnet"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 

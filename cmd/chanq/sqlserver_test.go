@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq/mssqltest/engine"
 )
 
 func TestCommandsRunOnSQLServer(t *testing.T) {

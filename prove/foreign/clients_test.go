@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
 )
 
 // client is a program that runs a script. It reports errors on its standard error, or by its status.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	driver "modernc.org/sqlite"
 
+	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"

@@ -12,9 +12,9 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqshards"
+	"github.com/chanq/chanq/mssqltest/memnet"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
 // within requires that a call returned long before the context of soon would have ended.

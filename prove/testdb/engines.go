@@ -18,9 +18,9 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/prove/testdb/memnet"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest/memnet"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/microsoft/go-mssqldb/msdsn"
 
-	"github.com/chanq/chanq/prove/testdb/memnet"
+	"github.com/chanq/chanq/mssqltest/memnet"
 )
 
 // Server returns the server of an address. A file has none: network is "".

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
+	"github.com/chanq/chanq/mssqltest/sqltype"
+	"github.com/chanq/chanq/mssqltest/tds"
 )
 
 // The tests on the SQL Server that the variable names run without the long tier. If it does not answer they fail, and are not skipped.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chanq/chanq/prove/testdb/memnet"
+	"github.com/chanq/chanq/mssqltest/memnet"
 )
 
 // link is one connection through the proxy. Each direction has a reader, which adds a timestamp to the data, and a

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/prove/testdb/memnet"
+	"github.com/chanq/chanq/mssqltest/memnet"
 )
 
 // Direction is the direction of a piece of data.

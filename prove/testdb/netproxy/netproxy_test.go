@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/chanq/chanq/prove/testdb/memnet"
+	"github.com/chanq/chanq/mssqltest/memnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
+	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
-	"github.com/chanq/chanq/prove/testdb/mssqltest"
-	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
