@@ -73,8 +73,8 @@ func Setup() []string {
 	}
 }
 
-// beside are the steps in which B runs a batch while a transaction of A is open.
-func beside(inA, inB string) []Step {
+// meanwhile are the steps in which B runs a batch while a transaction of A is open.
+func meanwhile(inA, inB string) []Step {
 	return []Step{{Session: "A", Text: "BEGIN TRANSACTION; " + inA}, {Session: "B", Text: inB}}
 }
 
@@ -136,7 +136,7 @@ func readPast() []Behaviour {
 			Page: locking,
 			Reason: "At READ COMMITTED a read takes a shared lock, which conflicts with the X lock of a change. With " +
 				"READ_COMMITTED_SNAPSHOT it takes no row lock and reads the last committed version.",
-			Steps: beside(changed, `SELECT id FROM dbo.behaviour ORDER BY id`),
+			Steps: meanwhile(changed, `SELECT id FROM dbo.behaviour ORDER BY id`),
 			Want:  Waits, WantVersions: everything,
 		},
 		{
@@ -144,35 +144,35 @@ func readPast() []Behaviour {
 			Page: hints,
 			Reason: "READPAST skips rows that others have locked. A read of row versions requests no locks, so there is " +
 				"none to skip: users of LocalDB have reported it.",
-			Steps: beside(changed, `SELECT id FROM dbo.behaviour WITH (READPAST) ORDER BY id`),
+			Steps: meanwhile(changed, `SELECT id FROM dbo.behaviour WITH (READPAST) ORDER BY id`),
 			Want:  exceptTwo, WantVersions: everything,
 		},
 		{
 			Name:   "READPAST with READCOMMITTEDLOCK skips a changed row",
 			Page:   hints,
 			Reason: "READCOMMITTEDLOCK reads with locks even if the database has READ_COMMITTED_SNAPSHOT on.",
-			Steps:  beside(changed, `SELECT id FROM dbo.behaviour WITH (READPAST, READCOMMITTEDLOCK) ORDER BY id`),
+			Steps:  meanwhile(changed, `SELECT id FROM dbo.behaviour WITH (READPAST, READCOMMITTEDLOCK) ORDER BY id`),
 			Want:   exceptTwo,
 		},
 		{
 			Name:   "READPAST with UPDLOCK skips a changed row",
 			Page:   hints,
 			Reason: "UPDLOCK requests update locks, and update locks conflict with X locks.",
-			Steps:  beside(changed, `SELECT id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
+			Steps:  meanwhile(changed, `SELECT id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
 			Want:   exceptTwo,
 		},
 		{
 			Name:   "READPAST with UPDLOCK skips a row that is locked for an update",
 			Page:   hints,
 			Reason: "Two update locks on one row conflict, so two consumers never take the same row.",
-			Steps:  beside(reserved, `SELECT id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
+			Steps:  meanwhile(reserved, `SELECT id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
 			Want:   exceptTwo,
 		},
 		{
 			Name:   "READPAST with UPDLOCK does not skip a row that another session has read",
 			Page:   locking,
 			Reason: "An update lock is compatible with a shared lock.",
-			Steps:  beside(read, `SELECT id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
+			Steps:  meanwhile(read, `SELECT id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
 			Want:   everything,
 		},
 		{
@@ -180,7 +180,7 @@ func readPast() []Behaviour {
 			Page: locking,
 			Reason: "The update lock is granted, and its conversion to X waits for the shared lock. READPAST skips only " +
 				"when the row is read.",
-			Steps: beside(read, `UPDATE dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) SET v = 1`),
+			Steps: meanwhile(read, `UPDATE dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) SET v = 1`),
 			Want:  Waits,
 		},
 		{
@@ -188,7 +188,7 @@ func readPast() []Behaviour {
 			Page: hints,
 			Reason: "The entry of the index is not locked, because nothing in it changes; the row is, and READPAST " +
 				"applies to it when the look-up reads it.",
-			Steps: beside(changed, `SELECT id FROM dbo.behaviour
+			Steps: meanwhile(changed, `SELECT id FROM dbo.behaviour
     WITH (READPAST, READCOMMITTEDLOCK, INDEX (IX_behaviour), FORCESEEK) WHERE k > 0 AND v = 0 ORDER BY k`),
 			Want: exceptTwo,
 		},
@@ -196,7 +196,7 @@ func readPast() []Behaviour {
 			Name:   "READPAST skips a row whose INSERT is not committed",
 			Page:   hints,
 			Reason: "A new row and its entries have X locks until the commit.",
-			Steps: beside(inserted, `SELECT id FROM dbo.behaviour
+			Steps: meanwhile(inserted, `SELECT id FROM dbo.behaviour
     WITH (READPAST, READCOMMITTEDLOCK, INDEX (IX_behaviour), FORCESEEK) WHERE k > 0 ORDER BY k`),
 			Want: everything,
 		},
@@ -204,7 +204,7 @@ func readPast() []Behaviour {
 			Name:   "READPAST skips a row whose DELETE is not committed",
 			Page:   hints,
 			Reason: "A deleted row and its entries have X locks until the commit.",
-			Steps: beside(deleted, `SELECT id FROM dbo.behaviour
+			Steps: meanwhile(deleted, `SELECT id FROM dbo.behaviour
     WITH (READPAST, READCOMMITTEDLOCK, INDEX (IX_behaviour), FORCESEEK) WHERE k > 0 ORDER BY k`),
 			Want: exceptTwo,
 		},
@@ -212,7 +212,7 @@ func readPast() []Behaviour {
 			Name:   "TOP counts the rows that READPAST leaves",
 			Page:   hints,
 			Reason: "READPAST skips a row when it is read, and TOP counts what the read returns.",
-			Steps: beside(changed,
+			Steps: meanwhile(changed,
 				`SELECT TOP (2) id FROM dbo.behaviour WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY id`),
 			Want: "1,3",
 		},
@@ -220,7 +220,7 @@ func readPast() []Behaviour {
 			Name:   "TOP counts the rows that a look-up with READPAST leaves",
 			Page:   hints,
 			Reason: "The walk along the index passes the entry, the look-up skips its row, and TOP is above both.",
-			Steps: beside(changed, `SELECT TOP (2) id FROM dbo.behaviour
+			Steps: meanwhile(changed, `SELECT TOP (2) id FROM dbo.behaviour
     WITH (READPAST, READCOMMITTEDLOCK, INDEX (IX_behaviour), FORCESEEK) WHERE k > 0 AND v = 0 ORDER BY k`),
 			Want: "1,3",
 		},
@@ -233,7 +233,7 @@ func visible() []Behaviour {
 			Name:   "a read that an index covers does not wait for a changed row",
 			Page:   locking,
 			Reason: "It locks entries of that index. An UPDATE of a column that the index does not contain locks none.",
-			Steps: beside(changed, `SELECT id FROM dbo.behaviour WITH (READCOMMITTEDLOCK, INDEX (IX_behaviour))
+			Steps: meanwhile(changed, `SELECT id FROM dbo.behaviour WITH (READCOMMITTEDLOCK, INDEX (IX_behaviour))
     WHERE k > 0 ORDER BY k`),
 			Want: everything,
 		},
@@ -241,28 +241,28 @@ func visible() []Behaviour {
 			Name:   "READUNCOMMITTED does not see a row whose DELETE is not committed",
 			Page:   hints,
 			Reason: "A dirty read takes no locks and reads changes before their commit; a deleted row is a ghost.",
-			Steps:  beside(deleted, `SELECT id FROM dbo.behaviour WITH (READUNCOMMITTED) ORDER BY id`),
+			Steps:  meanwhile(deleted, `SELECT id FROM dbo.behaviour WITH (READUNCOMMITTED) ORDER BY id`),
 			Want:   exceptTwo,
 		},
 		{
 			Name:   "READCOMMITTEDLOCK waits for a key whose INSERT is not committed",
 			Page:   hints,
 			Reason: "The new row has an X lock, and the read of its key requests a shared one.",
-			Steps:  beside(inserted, `SELECT id FROM dbo.behaviour WITH (READCOMMITTEDLOCK) WHERE id = 9`),
+			Steps:  meanwhile(inserted, `SELECT id FROM dbo.behaviour WITH (READCOMMITTEDLOCK) WHERE id = 9`),
 			Want:   Waits,
 		},
 		{
 			Name:   "a shared lock of the table waits for a changed row",
 			Page:   locking,
 			Reason: "A change holds an intent lock (IX) of its table, which conflicts with S.",
-			Steps:  beside(changed, `SELECT COUNT(*) FROM dbo.behaviour WITH (TABLOCK)`),
+			Steps:  meanwhile(changed, `SELECT COUNT(*) FROM dbo.behaviour WITH (TABLOCK)`),
 			Want:   Waits,
 		},
 		{
 			Name:   "READPAST waits for a lock of the table",
 			Page:   hints,
 			Reason: "READPAST skips locks of rows. It does not skip locks of pages or tables.",
-			Steps: beside(`DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.behaviour WITH (TABLOCKX)`,
+			Steps: meanwhile(`DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.behaviour WITH (TABLOCKX)`,
 				`SELECT id FROM dbo.behaviour WITH (READPAST, READCOMMITTEDLOCK) ORDER BY id`),
 			Want: Waits,
 		},
@@ -355,7 +355,7 @@ func waits() []Behaviour {
 			Name:   "LOCK_TIMEOUT 0 waits for nothing: error 1222",
 			Page:   timeouts,
 			Reason: "0 means not to wait and to return a message as soon as a lock is met.",
-			Steps: beside(changed,
+			Steps: meanwhile(changed,
 				`SET LOCK_TIMEOUT 0; SELECT id FROM dbo.behaviour WITH (READCOMMITTEDLOCK) WHERE id = 2`),
 			Want: "error 1222",
 		},
@@ -432,14 +432,14 @@ func resources() []Behaviour {
 			Name:   "an exclusive application lock waits for a shared one, and its timeout is -1",
 			Page:   applock,
 			Reason: "Application locks have the modes of row locks; -1 means that the request timed out.",
-			Steps:  beside(lockResource("queue", "Shared", 0), asks("queue", "Exclusive", 25)),
+			Steps:  meanwhile(lockResource("queue", "Shared", 0), asks("queue", "Exclusive", 25)),
 			Want:   "-1",
 		},
 		{
 			Name:   "names of application locks distinguish case",
 			Page:   applock,
 			Reason: "They are compared byte by byte, whatever the collation of the database.",
-			Steps:  beside(lockResource("queue", "Exclusive", 0), asks("QUEUE", "Exclusive", 25)),
+			Steps:  meanwhile(lockResource("queue", "Exclusive", 0), asks("QUEUE", "Exclusive", 25)),
 			Want:   "0",
 		},
 		{
