@@ -9,7 +9,6 @@ import (
 
 	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/mssqltest/behaviours"
-	"github.com/chanq/chanq/mssqltest/engine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,13 +21,11 @@ func TestTheEmulatorHasEachBehaviour(t *testing.T) {
 			for _, b := range behaviours.All() {
 				t.Run(b.Name, func(t *testing.T) {
 					t.Parallel()
-					s := mssqltest.Start(t, mssqltest.Options{
-						Clock: engine.RealClock{}, ReadCommittedSnapshot: versions, AllowSnapshotIsolation: true,
-					})
+					s := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: versions, AllowSnapshotIsolation: true})
 					seen, err := behaviours.Run(t.Context(), s.DB(), b)
 					require.NoError(t, err)
 					require.Equal(t, b.Expected(versions), seen)
-					require.Empty(t, s.Engine().Locks(), "a session is still open")
+					require.Empty(t, s.Locks(), "a session is still open")
 				})
 			}
 		})

@@ -79,3 +79,34 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 		require.True(t, seen[name], "there is no package %s", name)
 	}
 }
+
+// mssqltest can be used without chanq, and no program that uses chanq contains it.
+func TestTheEmulatorStandsAlone(t *testing.T) {
+	t.Chdir(root)
+	const module, emulator = "github.com/chanq/chanq", "github.com/chanq/chanq/mssqltest"
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
+	require.NoError(t, err)
+	of := func(path, tree string) bool { return path == tree || strings.HasPrefix(path, tree+"/") }
+	seen := 0
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); decoder.More(); {
+		var p struct {
+			ImportPath, Name                   string
+			Imports, TestImports, XTestImports []string
+		}
+		require.NoError(t, decoder.Decode(&p))
+		if of(p.ImportPath, emulator) {
+			seen++
+			for _, path := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+				require.True(t, !of(path, module) || of(path, emulator), "%s imports %s", p.ImportPath, path)
+			}
+			continue
+		}
+		if of(p.ImportPath, module+"/prove") || of(p.ImportPath, module+"/bench") {
+			continue // programs of this repository
+		}
+		for _, path := range p.Imports {
+			require.False(t, of(path, emulator), "%s imports %s, outside of its tests", p.ImportPath, path)
+		}
+	}
+	require.Greater(t, seen, 4)
+}

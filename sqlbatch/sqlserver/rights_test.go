@@ -17,8 +17,8 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/sqlkind"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -71,7 +71,7 @@ func requireRefused(t *testing.T, want int32, err error) {
 func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	db := login(t, ctx, q, "chanq_producer")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, duplicate, receipt.Duplicate)
 	}
-	q.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Enqueue), At: mssqltest.Answered, Reset: true})
+	q.Inject(mssqltest.Fault{Match: sqlkind.Is(sqlkind.Enqueue), At: mssqltest.Answered, Reset: true})
 	_, err = p.Send(ctx, chanq.Message[string]{Body: "repeated"})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
@@ -121,7 +121,7 @@ func TestTheDocumentedPermissionsOfAConsumerSuffice(t *testing.T) {
 
 func consumerPermissions(t *testing.T) {
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
+	q := newQueue(t, mssqltest.Options{})
 	db := login(t, ctx, q, "chanq_consumer")
 	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}, StatementTimeout: 5 * time.Second}
 	require.NoError(t, chanq.Migrate(ctx, q.DB(), "orders", cfg))
@@ -134,7 +134,7 @@ func consumerPermissions(t *testing.T) {
 	l := newLife(t, ctx)
 	l.send(p)
 	require.NoError(t, p.Close(ctx))
-	extended := q.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Extend), At: mssqltest.Answered})
+	extended := q.Inject(mssqltest.Fault{Match: sqlkind.Is(sqlkind.Extend), At: mssqltest.Answered})
 	l.extended = extended.Fired()
 	c, err := orders.Consume(ctx, shortLease)
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func consumerPermissions(t *testing.T) {
 func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	s := mssqltest.Start(t, mssqltest.Options{})
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	before, after, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	q.exec(q.Enqueue(makeRows(3, 0)))
 	db := login(t, ctx, q, "chanq_operator")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
@@ -222,7 +222,7 @@ func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	s := mssqltest.Start(t, mssqltest.Options{})
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	before, after, ordered := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
