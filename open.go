@@ -490,8 +490,8 @@ func MigrateTables(ctx context.Context, db *sql.DB, cfg Config, t Tables) (Names
 		if err != nil {
 			return err
 		}
-		texts := append(t.Create(Dialect(d.Name())), fmt.Sprintf(deleteVersion, t.Name),
-			fmt.Sprintf(insertVersion, t.Name, t.Version, t.MinVersion), d.Commit())
+		texts := append(t.Create(Dialect(d.Name())), fmt.Sprintf(insertVersion, t.Name),
+			fmt.Sprintf(updateVersion, t.Version, t.MinVersion, t.Name), d.Commit())
 		if found, err = s.version(t); found >= t.Version { // another process was first
 			texts = texts[len(texts)-1:]
 		}
@@ -507,8 +507,9 @@ const (
 	createVersions = `{create chanq__tables} (name varchar(40) NOT NULL PRIMARY KEY, version integer NOT NULL,
   min_version integer NOT NULL)`
 	selectVersion = `SELECT version, min_version FROM {chanq__tables} WHERE name = '%s'`
-	deleteVersion = `DELETE FROM {chanq__tables} WHERE name = '%s'`
-	insertVersion = `INSERT INTO {chanq__tables} (name, version, min_version) VALUES ('%s', %d, %d)`
+	insertVersion = `INSERT INTO {chanq__tables} (name, version, min_version) SELECT '%[1]s', 0, 0
+WHERE NOT EXISTS (SELECT 1 FROM {chanq__tables} WHERE name = '%[1]s')`
+	updateVersion = `UPDATE {chanq__tables} SET version = %d, min_version = %d WHERE name = '%s'`
 )
 
 // version returns the stored version of tables, or 0 if there is none.

@@ -359,7 +359,7 @@ func public(t *testing.T) []string {
 			}
 		}
 	}
-	require.Len(t, dirs, 12)
+	require.Len(t, dirs, 13)
 	return dirs
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/sqlkind"
@@ -25,8 +26,8 @@ import (
 )
 
 // rightsScript returns the parts of docs/rights/sqlserver.sql: before the first migration, after it, and after that of
-// an ordered queue.
-func rightsScript(t *testing.T) (before, after, ordered string) {
+// an ordered queue, and of the schedules.
+func rightsScript(t *testing.T) (before, after, ordered, schedules string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
@@ -34,7 +35,9 @@ func rightsScript(t *testing.T) (before, after, ordered string) {
 	require.True(t, ok)
 	after, ordered, ok = strings.Cut(after, "-- Part 3")
 	require.True(t, ok)
-	return before, "-- Part 2" + after, "-- Part 3" + ordered
+	ordered, schedules, ok = strings.Cut(ordered, "-- Part 4")
+	require.True(t, ok)
+	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules
 }
 
 // member creates a login with an existing role, and returns a connection pool for it.
@@ -52,7 +55,7 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 // exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
-	before, after, _ := rightsScript(t)
+	before, after, _, _ := rightsScript(t)
 	for _, part := range []string{before, after} {
 		_, err := q.DB().ExecContext(ctx, part)
 		require.NoError(t, err)
@@ -163,7 +166,7 @@ func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, _ := rightsScript(t)
+	before, after, _, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	db := member(t, ctx, s, "chanq_migrator")
@@ -223,7 +226,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, ordered := rightsScript(t)
+	before, after, ordered, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
@@ -274,4 +277,22 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 		runs(operator, q.Browse(state, 10, nil, sqlbatch.Filter{}), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	refuses(operator, "UPDATE dbo.chanq__slots SET consumer = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
+}
+
+func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	producer := login(t, ctx, q, "chanq_producer")
+	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
+	require.NoError(t, chanqcron.Migrate(ctx, migrator, chanq.Config{}))
+	_, _, _, schedules := rightsScript(t)
+	_, err := q.DB().ExecContext(ctx, schedules)
+	require.NoError(t, err)
+	suite.RunsSchedules(t, ctx, producer, operator)
+	require.NoError(t, chanqcron.Migrate(ctx, producer, chanq.Config{}), "there is nothing to do")
+	_, err = producer.ExecContext(ctx, "DELETE dbo.chanq__schedules")
+	requireRefused(t, 229, err)
+	_, err = operator.ExecContext(ctx, "UPDATE dbo.chanq__tables SET version = 9")
+	requireRefused(t, 229, err)
 }
