@@ -23,6 +23,7 @@ import (
 
 // Request is what a client sends to one database.
 type Request struct {
+	Session  int // the number of the connection
 	Database string
 	Text     string
 	Batch    bool // a batch without parameters, not a call of sp_executesql
@@ -41,15 +42,18 @@ type Instance struct {
 	dsn    string
 	answer func(Request) (Answer, bool)
 
-	mu        sync.Mutex // guards databases
+	mu        sync.Mutex // guards the following fields
 	databases map[string]*engine.Engine
+	sessions  int
 }
+
+// The login of DSN. Others are those of CREATE LOGIN.
+const user, password = "sa", "emulator-password"
 
 // Start serves on the loopback interface until the test has ended. The function answer, if it is not nil, sees each request before the
 // emulator; it returns false for those that it does not answer.
 func Start(t testing.TB, answer func(Request) (Answer, bool)) *Instance {
 	t.Helper()
-	const user, password = "sa", "emulator-password"
 	i := &Instance{answer: answer, databases: map[string]*engine.Engine{}}
 	i.databases["master"] = newEngine("master")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +91,7 @@ func (i *Instance) database(name string) *engine.Engine {
 
 // Login admits a connection to a database that exists.
 func (i *Instance) Login(ctx context.Context, l tds.Login) (tds.Session, error) {
-	if l.Password != "emulator-password" {
+	if l.User == user && l.Password != password {
 		return nil, &sqltype.Error{Number: 18456, State: 1, Class: 14, Message: "Login failed for user '" + l.User + "'."}
 	}
 	if l.Database == "" {
@@ -103,19 +107,23 @@ func (i *Instance) Login(ctx context.Context, l tds.Login) (tds.Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &session{Session: inner, instance: i, database: l.Database}, nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.sessions++
+	return &session{Session: inner, instance: i, number: i.sessions, database: l.Database}, nil
 }
 
 // session is a connection to one database.
 type session struct {
 	tds.Session
 	instance *Instance
+	number   int
 	database string
 }
 
 // Run answers a request of databases, or one that the function of Start answers. The emulator runs all others.
 func (s *session) Run(ctx context.Context, r *tds.Request, w tds.Results) error {
-	q := Request{Database: s.database, Text: r.Text, Batch: r.Kind == tds.Batch}
+	q := Request{Session: s.number, Database: s.database, Text: r.Text, Batch: r.Kind == tds.Batch}
 	if r.Kind == tds.RPC && r.Proc == "sp_executesql" && len(r.Params) > 0 {
 		q.Text, _ = r.Params[0].Value.(string)
 		for _, p := range r.Params[min(2, len(r.Params)):] {

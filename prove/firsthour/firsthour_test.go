@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ var engineFacts = []struct {
 func emulated(t *testing.T, first ...func(instance.Request) (instance.Answer, bool)) *instance.Instance {
 	plan, err := os.ReadFile("testdata/plan.xml")
 	require.NoError(t, err)
+	var planning sync.Map // sessions in which SHOWPLAN_XML is on
 	return instance.Start(t, func(r instance.Request) (instance.Answer, bool) {
 		for _, f := range first {
 			if a, ok := f(r); ok {
@@ -57,9 +59,16 @@ func emulated(t *testing.T, first ...func(instance.Request) (instance.Answer, bo
 			return instance.Answer{Rows: [][]any{{collation}}}, true
 		case strings.Contains(r.Text, "dm_db_index_operational_stats"):
 			return instance.Answer{Rows: [][]any{{int64(0), int64(0)}}}, true
-		case strings.HasPrefix(r.Text, "SET SHOWPLAN_XML "), strings.HasPrefix(r.Text, "EXEC sp_updatestats"):
+		case r.Text == "SET SHOWPLAN_XML ON":
+			planning.Store(r.Session, true)
 			return instance.Answer{}, true
-		case r.Batch && (strings.HasPrefix(r.Text, "DECLARE @") || strings.HasPrefix(r.Text, "SET NOCOUNT, XACT_ABORT ON;\n")):
+		case r.Text == "SET SHOWPLAN_XML OFF":
+			planning.Delete(r.Session)
+			return instance.Answer{}, true
+		case r.Text == "EXEC sp_updatestats":
+			return instance.Answer{}, true
+		}
+		if _, on := planning.Load(r.Session); on {
 			return instance.Answer{Rows: [][]any{{string(plan)}}}, true
 		}
 		return instance.Answer{}, false
