@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -11,11 +10,7 @@ import (
 )
 
 // goodPlan is that of a claim, as it should be.
-func goodPlan(t *testing.T) string {
-	text, err := os.ReadFile("testdata/plan.xml")
-	require.NoError(t, err)
-	return string(text)
-}
+func goodPlan(t *testing.T) string { return testdata(t, "plan.xml") }
 
 func TestAGoodPlanIsRefusedNothing(t *testing.T) {
 	j, err := judge("claim", goodPlan(t))

@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"slices"
@@ -204,6 +205,9 @@ func (h *hour) run(ctx context.Context) error {
 // publish writes the report.
 func (h *hour) publish(_ context.Context, out io.Writer) error {
 	text := h.report.markdown(h.server)
+	if password, _ := h.address.User.Password(); len(password) > 3 { // tests print the address if they fail
+		text = strings.NewReplacer(password, "…", url.QueryEscape(password), "…", url.PathEscape(password), "…").Replace(text)
+	}
 	if h.out == "-" {
 		if _, err := io.WriteString(out, text); err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,9 @@ const (
 	seen  verdict = ""
 )
 
+// titles are the parts, in the order of the report.
+var titles = []string{"facts", "plans", "locks", "behaviours", "suite", "programs", "deadlocks", "load"}
+
 // row is one line of the report.
 type row struct {
 	part, what, expected, seen string
@@ -25,9 +29,14 @@ type row struct {
 
 // report collects the rows of all parts, and says on w what is done, with the time since the start.
 type report struct {
+	*found
+	part string // of further rows
+}
+
+// found is what all parts have found.
+type found struct {
 	w     io.Writer
 	start time.Time
-	part  string
 	rows  []row
 	texts []appendix
 }
@@ -35,7 +44,10 @@ type report struct {
 // appendix is a text at the end of the report, such as the graph of a deadlock.
 type appendix struct{ title, text string }
 
-func newReport(w io.Writer) *report { return &report{w: w, start: time.Now()} }
+func newReport(w io.Writer) *report { return &report{found: &found{w: w, start: time.Now()}} }
+
+// of returns the report for rows of another part.
+func (r *report) of(part string) *report { return &report{r.found, part} }
 
 // say prints a line of progress.
 func (r *report) say(format string, args ...any) {
@@ -100,7 +112,9 @@ func (r *report) markdown(s *server) string {
 		fmt.Fprintf(&b, "| %d | %s | %s | %s |\n", i+1, cell(q.title), strings.Join(q.parts, ", "), r.answer(q))
 	}
 	last := ""
-	for _, row := range r.rows {
+	rows := slices.Clone(r.rows)
+	slices.SortStableFunc(rows, func(a, b row) int { return slices.Index(titles, a.part) - slices.Index(titles, b.part) })
+	for _, row := range rows {
 		if row.part != last {
 			fmt.Fprintf(&b, "\n## %s\n\n| | expected | seen | verdict |\n|---|---|---|---|\n", row.part)
 			last = row.part

@@ -50,6 +50,7 @@ type server struct {
 
 	databases []*database
 	others    []string // the databases that were there before
+	logins    []string // that are created
 	recording bool     // the session of deadlocks runs
 }
 
@@ -279,6 +280,10 @@ func (s *server) close(ctx context.Context) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("the database %s is left: %w", name, err))
 		}
+	}
+	for _, login := range s.logins {
+		_, err := s.admin.ExecContext(ctx, "DROP LOGIN ["+login+"]")
+		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, s.admin.Close())...)
 }
