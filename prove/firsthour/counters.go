@@ -7,16 +7,22 @@ import (
 	"time"
 )
 
+// Two counters that have a verdict.
+const (
+	pageReads    = "Page lookups/sec"
+	compilations = "SQL Compilations/sec"
+)
+
 // counters are those of sys.dm_os_performance_counters that only grow, although their names say that they are per second.
 var counters = []struct{ name, instance, short string }{
-	{"Page lookups/sec", "", "reads"},
+	{pageReads, "", "reads"},
 	{"Lock Requests/sec", "_Total", "locks"},
 	{"Lock Waits/sec", "_Total", "lock waits"},
 	{"Latch Waits/sec", "", "latch waits"},
 	{"Log Bytes Flushed/sec", "_Total", "log bytes"},
 	{"Skipped Ghosted Records/sec", "", "ghosts"},
 	{"Batch Requests/sec", "", "requests"},
-	{"SQL Compilations/sec", "", "compiled"},
+	{compilations, "", "compiled"},
 }
 
 // versionStore is a counter that shows the present size.
@@ -94,6 +100,18 @@ func (h *hour) count(ctx context.Context, f func() (messages int64, err error)) 
 // per is a counter per message.
 func (c counted) per(name string) float64 {
 	return float64(c.values[name]) / float64(max(1, c.messages))
+}
+
+// sum adds what several samples have cost.
+func sum(list []counted) counted {
+	all := counted{values: map[string]int64{}}
+	for _, c := range list {
+		all.messages += c.messages
+		for name, value := range c.values {
+			all.values[name] += value
+		}
+	}
+	return all
 }
 
 func (counted) head(first string) string {

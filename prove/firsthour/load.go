@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +16,9 @@ import (
 
 const (
 	samples      = 10   // of the long load
-	mostGrowth   = 1.5  // of the reads per message, from the second sample to the last
+	window       = 3    // samples: the first one is left out, the next ones are compared with the last ones
+	mostGrowth   = 1.5  // of the reads per message, between the two
+	mostCompiled = 0.01 // batches per message that are compiled
 	outstanding  = 5000 // messages that are sent and not acked, in the long load
 	articlesMost = 2000 // messages of the articles' statements, which take one at a time
 )
@@ -256,7 +257,7 @@ func (h *hour) sustain(ctx context.Context, d *database) error {
 	var sent int64
 	var table strings.Builder
 	table.WriteString(counted{}.head("after"))
-	var reads []float64
+	var all []counted
 	for i := range samples {
 		c, err := h.count(ctx, func() (int64, error) {
 			before := f.received()
@@ -273,15 +274,18 @@ func (h *hour) sustain(ctx context.Context, d *database) error {
 		if err != nil {
 			return errors.Join(err, f.end(ctx))
 		}
-		reads = append(reads, c.per("Page lookups/sec"))
+		all = append(all, c)
 		table.WriteString(c.line((h.options.load * time.Duration(i+1) / samples).String()))
 	}
 	if err := errors.Join(f.wait(ctx, sent), f.end(ctx)); err != nil {
 		return err
 	}
-	first, last := reads[1], slices.Max(reads[samples/2:])
-	h.report.judge(last <= first*mostGrowth, fmt.Sprintf("%s: page reads per message over %v", d.suffix, h.options.load),
-		fmt.Sprintf("at most %.1f", first*mostGrowth), fmt.Sprintf("%.1f, then %.1f", first, last))
+	first, last := sum(all[1:1+window]), sum(all[samples-window:])
+	early, late := first.per(pageReads), last.per(pageReads)
+	h.report.judge(late <= early*mostGrowth, fmt.Sprintf("%s: page reads per message over %v", d.suffix, h.options.load),
+		fmt.Sprintf("at most %.1f", early*mostGrowth), fmt.Sprintf("%.1f, then %.1f", early, late))
+	h.report.judge(last.per(compilations) <= mostCompiled, fmt.Sprintf("%s: compiled batches per message over %v", d.suffix, h.options.load),
+		fmt.Sprintf("at most %.2f", mostCompiled), fmt.Sprintf("%.3f", last.per(compilations)))
 	h.report.attach(fmt.Sprintf("Load over %v in %s, per message", h.options.load, d.suffix), table.String())
 	var ghosts string
 	if ghosts, err = h.fact(ctx, d.db, `SELECT CONVERT(nvarchar(20), COALESCE(SUM(ghost_record_count), 0)) FROM sys.dm_db_index_physical_stats(DB_ID(), OBJECT_ID(N'dbo.chanq_`+flowQueue+`'), NULL, NULL, 'DETAILED')`); err != nil {
