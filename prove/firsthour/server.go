@@ -80,8 +80,7 @@ func (s *server) examine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answersFor)
 	defer cancel()
 	var text, number string
-	var edition int
-	err := s.admin.QueryRowContext(ctx, `SELECT @@VERSION, CONVERT(nvarchar(128), SERVERPROPERTY('ProductVersion')), CONVERT(int, SERVERPROPERTY('EngineEdition'))`).Scan(&text, &number, &edition)
+	err := s.admin.QueryRowContext(ctx, `SELECT @@VERSION, CONVERT(nvarchar(128), SERVERPROPERTY('ProductVersion'))`).Scan(&text, &number)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.host(), err)
 	}
@@ -240,12 +239,12 @@ func (s *server) create(ctx context.Context, d *database) error {
 }
 
 // alone executes a statement that needs a database for itself, and repeats it while another session has that database: 1807 is the database
-// model, 924 and 3702 the database that is dropped.
+// model, 924 and 3702 the database that is dropped, 15434 a login whose last connection has just ended.
 func (s *server) alone(ctx context.Context, text string) error {
 	for {
 		_, err := s.admin.ExecContext(ctx, text)
 		var e mssql.Error
-		if !errors.As(err, &e) || !slices.Contains([]int32{924, 1807, 3702}, e.Number) {
+		if !errors.As(err, &e) || !slices.Contains([]int32{924, 1807, 3702, 15434}, e.Number) {
 			return err
 		}
 		select {
@@ -282,8 +281,7 @@ func (s *server) close(ctx context.Context) error {
 		}
 	}
 	for _, login := range s.logins {
-		_, err := s.admin.ExecContext(ctx, "DROP LOGIN ["+login+"]")
-		errs = append(errs, err)
+		errs = append(errs, s.alone(ctx, "DROP LOGIN ["+login+"]"))
 	}
 	return errors.Join(append(errs, s.admin.Close())...)
 }
