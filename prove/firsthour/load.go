@@ -280,12 +280,7 @@ func (h *hour) sustain(ctx context.Context, d *database) error {
 	if err := errors.Join(f.wait(ctx, sent), f.end(ctx)); err != nil {
 		return err
 	}
-	first, last := sum(all[1:1+window]), sum(all[samples-window:])
-	early, late := first.per(pageReads), last.per(pageReads)
-	h.report.judge(late <= early*mostGrowth, fmt.Sprintf("%s: page reads per message over %v", d.suffix, h.options.load),
-		fmt.Sprintf("at most %.1f", early*mostGrowth), fmt.Sprintf("%.1f, then %.1f", early, late))
-	h.report.judge(last.per(compilations) <= mostCompiled, fmt.Sprintf("%s: compiled batches per message over %v", d.suffix, h.options.load),
-		fmt.Sprintf("at most %.2f", mostCompiled), fmt.Sprintf("%.3f", last.per(compilations)))
+	h.judgeSamples(d, all)
 	h.report.attach(fmt.Sprintf("Load over %v in %s, per message", h.options.load, d.suffix), table.String())
 	var ghosts string
 	if ghosts, err = h.fact(ctx, d.db, `SELECT CONVERT(nvarchar(20), COALESCE(SUM(ghost_record_count), 0)) FROM sys.dm_db_index_physical_stats(DB_ID(), OBJECT_ID(N'dbo.chanq_`+flowQueue+`'), NULL, NULL, 'DETAILED')`); err != nil {
@@ -293,4 +288,14 @@ func (h *hour) sustain(ctx context.Context, d *database) error {
 	}
 	h.report.note(d.suffix+": ghosts in the table when it is empty", ghosts)
 	return nil
+}
+
+// judgeSamples compares what a message cost at the beginning of the long load and at its end.
+func (h *hour) judgeSamples(d *database, all []counted) {
+	first, last := sum(all[1:1+window]), sum(all[samples-window:])
+	early, late := first.per(pageReads), last.per(pageReads)
+	h.report.judge(late <= early*mostGrowth, fmt.Sprintf("%s: page reads per message over %v", d.suffix, h.options.load),
+		fmt.Sprintf("at most %.1f", early*mostGrowth), fmt.Sprintf("%.1f, then %.1f", early, late))
+	h.report.judge(last.per(compilations) <= mostCompiled, fmt.Sprintf("%s: compiled batches per message over %v", d.suffix, h.options.load),
+		fmt.Sprintf("at most %.2f", mostCompiled), fmt.Sprintf("%.3f", last.per(compilations)))
 }
