@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/mssqltest/behaviours"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
@@ -22,12 +23,12 @@ func behave(ctx context.Context, h *hour) error {
 		if d.slots > 0 {
 			continue
 		}
-		for _, b := range contract() {
-			found, err := b.run(ctx, d.db)
+		for _, b := range behaviours.All() {
+			seen, err := behaviours.Run(ctx, d.db, b)
 			if err != nil {
-				return fmt.Errorf("%s: %s: %w", d.suffix, b.name, err)
+				return fmt.Errorf("%s: %w", d.suffix, err)
 			}
-			h.report.compare(d.suffix+": "+b.name, b.expected(d.versions), found)
+			h.report.compare(d.suffix+": "+b.Name, b.Expected(d.versions), seen)
 		}
 		if err := h.claimAmongOthers(ctx, d); err != nil {
 			return fmt.Errorf("%s: a claim while others are open: %w", d.suffix, err)
