@@ -55,6 +55,7 @@ func TestATestDatabaseIsCreatedAndDroppedWhileOthersExist(t *testing.T) {
 		server.Inject(mssqltest.Fault{Match: match, Ignore: true})
 	}
 	t.Setenv(snapshotVariable, "")
+	t.Setenv(lockingVariable, "")
 	t.Run("test", func(t *testing.T) {
 		require.Contains(t, createDatabaseOn(t, server.DSN()), "database=chanq_test_")
 	})
