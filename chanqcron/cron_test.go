@@ -46,6 +46,31 @@ func requireEach(w *world, step, least int, ticks []int) {
 	}
 }
 
+// The second process has read that the tick is due before the first one sends it.
+func TestATickThatAnotherProcessHasSentIsNotSentAgain(t *testing.T) {
+	onEach(t, bubbles, func(w *world) {
+		w.ensure(schedule{Name: "a", Line: "every 1m", Overlap: true})
+		faults, db := w.Connect()
+		slow := w.cronOn(db)
+		defer w.run(slow)()
+		time.Sleep(30 * time.Second)
+		gate := make(chan struct{})
+		strike := testdb.NewStrike(faultdb.Hold(gate), func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
+		faults.Inject(strike.Choose)
+		time.Sleep(32 * time.Second)
+		require.NotEmpty(w, strike.Struck())
+		stop := w.run(w.cron())
+		time.Sleep(time.Second)
+		stop()
+		require.Len(w, w.take()["a"], 1)
+		close(gate)
+		time.Sleep(time.Second)
+		require.Empty(w, w.take())
+		time.Sleep(time.Minute)
+		require.Len(w, w.take()["a"], 1)
+	})
+}
+
 // counter counts the statements of a process by their beginnings.
 type counter struct {
 	mu     sync.Mutex
