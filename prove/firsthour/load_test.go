@@ -52,8 +52,14 @@ func TestReadsOrCompilationsThatGrowAreADifference(t *testing.T) {
 		reads, compiled func(sample int) int64
 		differs         string
 	}{
-		"as many":       {func(int) int64 { return 12_000 }, func(int) int64 { return 1 }, ""},
-		"first more":    {func(i int) int64 { return 12_000 / int64(1+i) }, func(i int) int64 { return 40 / int64(1+i*i) }, ""},
+		"as many":    {func(int) int64 { return 12_000 }, func(int) int64 { return 1 }, ""},
+		"first more": {func(i int) int64 { return 12_000 / int64(1+i) }, func(i int) int64 { return 40 / int64(1+i*i) }, ""},
+		"a slow start": {func(i int) int64 {
+			if i == 0 {
+				return 100_000
+			}
+			return 12_000 + 2_000*int64(i)
+		}, func(int) int64 { return 1 }, "page reads per message"},
 		"more and more": {func(i int) int64 { return 12_000 + 2_000*int64(i) }, func(int) int64 { return 1 }, "page reads per message"},
 		"a plan each":   {func(int) int64 { return 12_000 }, func(int) int64 { return 100 }, "compiled batches per message"},
 	} {

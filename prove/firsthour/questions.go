@@ -10,16 +10,17 @@ type question struct {
 	title string   // in the report
 	text  string   // in the documentation, in Markdown
 	parts []string // of the report that answer it; none: this command does not ask it
+	rows  string   // only those of their rows that have it; "": all
 }
 
 // questions is the list "To be verified first on Microsoft's engine" of docs/internals/sqlserver-inside.md, and of the report.
 var questions = []question{
 	{"The tests pass",
 		"The tests themselves, with row versions off and on, and with optimized locking.",
-		[]string{"suite"}},
+		[]string{"suite"}, ""},
 	{"The rules hold",
 		"The rules of locks, hints, errors and settings that the emulator implements. Each of its behaviours is compared with the server's.",
-		[]string{"behaviours"}},
+		[]string{"behaviours"}, ""},
 	{"Plans",
 		"The plan of the claim: a seek of `IX_…_due`, a key look-up, one seek of the primary key, no sort, no scan. Whether " +
 			"there is an eager spool between the rows that are found and the update, whether it holds bodies, and its cost. " +
@@ -28,43 +29,43 @@ var questions = []question{
 			"([Craig Freedman](https://learn.microsoft.com/en-us/archive/blogs/craigfr/read-committed-and-bookmark-lookup)). An " +
 			"ack or a nack of a message that the walk passes would wait that long. The same for all other statements. The " +
 			"compilation of the 512-row rung.",
-		[]string{"plans"}},
+		[]string{"plans"}, ""},
 	{"Locks",
 		"The locks that each statement keeps: as many, on the same indexes, in the same modes as on the emulator.",
-		[]string{"locks"}},
+		[]string{"locks"}, ""},
 	{"Optimized locking",
 		"`READPAST` with optimized locking (Azure SQL, SQL Server 2025): two claims, an uncommitted enqueue and an uncommitted " +
 			"ack; a settle that meets a locked row. It is not documented that rows guarded only by another transaction's TID lock " +
 			"are skipped.",
-		[]string{"behaviours", "suite"}},
+		[]string{"behaviours", "suite"}, "optimized"},
 	{"Deadlocks",
 		"No deadlock of two of chanq's own statements, in the tests and under load.",
-		[]string{"deadlocks"}},
+		[]string{"deadlocks"}, ""},
 	{"Reads do not grow",
 		"Reads per message after ten minutes of load, when deleted entries wait for the ghost cleanup at the beginning of the " +
 			"index: with a head they should not increase. One plan per statement for all lengths of values.",
-		[]string{"load"}},
+		[]string{"load"}, ""},
 	{"Programs",
 		"The documented rights suffice. The command and the web UI work. Nothing is lost while processes are killed.",
-		[]string{"programs"}},
+		[]string{"programs"}, ""},
 	{"An attention in a claim",
 		"An attention in the middle of a claim: the rows keep their former `lease_until`.",
-		nil},
+		nil, ""},
 	{"Delayed durability",
 		"Delayed durability: the latency of an ack with and without it.",
-		nil},
+		nil, ""},
 	{"A failover",
 		"The error numbers of a real failover, and that connections get 40613 or a reset, as the emulator simulates it.",
-		nil},
+		nil, ""},
 	{"The notifier",
 		"`mssqlnotify`: its tests pass. Processor time of a request and of a poll, latency, the real duration of " +
 			"`WAITFOR DELAY '00:00:00.005'`, and that a poll is four seeks that stop at the first row.",
-		[]string{"suite"}},
+		[]string{"suite"}, "notifier"},
 	{"Ordered queues",
 		"Ordered queues: the plan of the claim from slots, whose two parallel walks should seek the same range row by row and " +
 			"sort nothing. The cost of `NO CACHE` for a sender, 1222 within `TRY`, and `current_value` immediately after another " +
 			"session has drawn a number. That a walk with `READUNCOMMITTED` misses nothing during page splits.",
-		[]string{"plans", "suite"}},
+		[]string{"plans"}, "ordered"},
 }
 
 // list returns the questions as the documentation has them, in lines of at most 120 columns.

@@ -138,22 +138,20 @@ func (r *report) answer(q question) string {
 	}
 	compared, different, ran := 0, 0, map[string]bool{}
 	for _, row := range r.rows {
-		for _, part := range q.parts {
-			if row.part != part {
-				continue
-			}
-			ran[part] = true
-			switch row.verdict {
-			case right:
-				compared++
-			case wrong:
-				different++
-			}
+		if !slices.Contains(q.parts, row.part) || !strings.Contains(row.what, q.rows) {
+			continue
+		}
+		ran[row.part] = true
+		switch row.verdict {
+		case right:
+			compared++
+		case wrong:
+			different++
 		}
 	}
 	switch {
 	case len(ran) == 0:
-		return "not run"
+		return "not asked in this run, or not of this version"
 	case different > 0:
 		return fmt.Sprintf("**%d of %d differ**", different, compared+different)
 	case len(ran) < len(q.parts):

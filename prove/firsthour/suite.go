@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +76,7 @@ type event struct{ Action, Package, Test, Output string }
 func (h *hour) test(ctx context.Context, what string, t tests, env []string) error {
 	args := append([]string{"test", "-json", "-count=1", "-timeout=40m", "-p=1", "-run=" + t.run}, t.packages...)
 	env = append(env, "CHANQ_TEST=long", "CHANQ_TEST_SQLSERVER="+h.address.String())
-	tally := tally{counts: strings.Split(t.counts, ","), output: map[string]string{}}
+	tally := tally{counts: strings.Split(t.counts, ","), output: map[string]string{}, reasons: map[string]int{}}
 	err := h.child(ctx, env, func(out io.Reader) error { return tally.read(out, func(pkg string) { h.report.say("    %s", pkg) }) }, "go", args...)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -88,6 +90,13 @@ func (h *hour) test(ctx context.Context, what string, t tests, env []string) err
 		h.report.attach("Output of go test, "+what, tally.output[""])
 		return fmt.Errorf("go test: %w", err)
 	}
+	if len(tally.reasons) > 0 {
+		var list strings.Builder
+		for _, why := range slices.Sorted(maps.Keys(tally.reasons)) {
+			fmt.Fprintf(&list, "%4d  %s\n", tally.reasons[why], why)
+		}
+		h.report.attach("Skipped: "+what, list.String())
+	}
 	h.report.judge(tally.passed > 0 && len(tally.failed) == 0, what, "tests that pass on the server, and none that fails",
 		fmt.Sprintf("%d pass, %d fail, %d are skipped", tally.passed, len(tally.failed), tally.skipped))
 	return nil
@@ -99,6 +108,7 @@ type tally struct {
 	passed, skipped int
 	failed          []string
 	output          map[string]string // by test; "" is of packages
+	reasons         map[string]int    // of what is skipped
 }
 
 // read reads the events of go test. It calls done with each package that has ended.
@@ -139,10 +149,24 @@ func (t *tally) read(out io.Reader, done func(string)) error {
 				t.passed++
 			} else {
 				t.skipped++
+				t.reasons[reason(t.output[name])]++
 			}
 		}
 	}
 	return lines.Err()
+}
+
+// at is the place that a test prints before its reason.
+var at = regexp.MustCompile(`^\s*\w+\.go:\d+: `)
+
+// reason is why a test is skipped, by what it printed.
+func reason(output string) string {
+	for line := range strings.Lines(output) {
+		if at.MatchString(line) {
+			return strings.TrimSpace(at.ReplaceAllString(line, ""))
+		}
+	}
+	return "no reason is given"
 }
 
 // child runs a program in the checkout, and passes what it prints to read. It ends with ctx.

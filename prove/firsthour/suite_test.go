@@ -12,7 +12,7 @@ import (
 )
 
 func readTally(t *testing.T, lines ...string) *tally {
-	tally := &tally{counts: []string{"SQLServer/"}, output: map[string]string{}}
+	tally := &tally{counts: []string{"SQLServer/"}, output: map[string]string{}, reasons: map[string]int{}}
 	require.NoError(t, tally.read(strings.NewReader(strings.Join(lines, "\n")), func(string) {}))
 	return tally
 }
@@ -22,6 +22,8 @@ func TestATallyHasTheTestsThatAskedTheServer(t *testing.T) {
 		`{"Action":"run","Package":"p","Test":"TestSQLServer"}`,
 		`{"Action":"run","Package":"p","Test":"TestSQLServer/A"}`,
 		`{"Action":"pass","Package":"p","Test":"TestSQLServer/A"}`,
+		`{"Action":"output","Package":"p","Test":"TestSQLServer/B","Output":"=== RUN   TestSQLServer/B\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestSQLServer/B","Output":"    world.go:12: in bubbles only\n"}`,
 		`{"Action":"skip","Package":"p","Test":"TestSQLServer/B"}`,
 		`{"Action":"pass","Package":"p","Test":"TestOther"}`,
 		`{"Action":"run","Package":"p","Test":"TestSQLServer/C"}`,
@@ -33,6 +35,7 @@ func TestATallyHasTheTestsThatAskedTheServer(t *testing.T) {
 		`{"Action":"fail","Package":"p"}`)
 	require.Equal(t, 1, got.passed)
 	require.Equal(t, 1, got.skipped)
+	require.Equal(t, map[string]int{"in bubbles only": 1}, got.reasons)
 	require.Equal(t, []string{"p TestSQLServer/C/d"}, got.failed, "the innermost test")
 	require.Equal(t, "why\n", got.output["p TestSQLServer/C/d"])
 }
