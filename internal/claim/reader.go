@@ -109,11 +109,6 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		if s.seq.Answer(t, result, now) {
 			s.reb.Doubt(now)
 		}
-		if result != nil && !a.Walked {
-			for _, sl := range t.Slots {
-				s.reb.Unwalked(sl.Slot)
-			}
-		}
 	})
 	if result != nil {
 		did.Walked, did.Contents, did.Bytes = a.Walked, a.Contents, a.Bytes

@@ -145,7 +145,7 @@ func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 		var left sql.NullInt64
 		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
 		copy(row.Owner[:], owner)
-		row.Gone, row.Left = left.Int64 <= 0, time.Duration(left.Int64)*time.Millisecond
+		row.Gone = left.Int64 <= 0
 		list = append(list, row)
 		return err
 	})
