@@ -40,8 +40,6 @@ type Rebalancer struct {
 	kept     int           // slots beyond the share after the last take of slots that starved; 0: none
 }
 
-const lookEvery = time.Second
-
 type slotState uint8
 
 const (

@@ -32,7 +32,7 @@ func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) er
 	case order.Read:
 		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
 			Consumer: consumer, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows,
-			Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Behind: sqlbatch.MostWalked, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 		if err == nil && !t.Slow {
 			o.busy = a.Contents > 0
