@@ -50,9 +50,6 @@ func (h *heartbeat) run(ctx context.Context) {
 			}
 			if begins {
 				h.order.Hurry() // slots might be free
-				if h.cfg.Signals.Debouncer.Notifier != nil {
-					h.cfg.Signals.Wake() // the shares of other consumers are smaller
-				}
 			}
 			h.extender.Wake() // leases may last longer now
 		}
