@@ -32,9 +32,6 @@ func locks(ctx context.Context, h *hour) error {
 		return err
 	}
 	for _, d := range h.databases {
-		if d.slots > 0 {
-			continue
-		}
 		found, requests, err := h.locksOf(ctx, d)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.suffix, err)
@@ -79,13 +76,17 @@ func (h *hour) locksOf(ctx context.Context, d *database) (map[string]string, str
 	if err := d.migrate(ctx); err != nil {
 		return nil, "", err
 	}
-	names, err := namesOf(ctx, d.db)
+	names, err := namesOf(ctx, d)
 	if err != nil {
 		return nil, "", err
 	}
+	list, q := lockedStatements, sqlserver.Dialect.Queue(d.names())
+	if d.slots > 0 {
+		list = orderedStatements
+	}
 	found, requests := map[string]string{}, &strings.Builder{}
 	fmt.Fprintf(requests, "%-24s %8s %8s\n", "statement", "requests", "waits")
-	for _, s := range lockedStatements {
+	for _, s := range list {
 		before, err := d.prepare(ctx)
 		if err != nil {
 			return nil, "", fmt.Errorf("before %s: %w", s.name, err)
@@ -94,7 +95,7 @@ func (h *hour) locksOf(ctx context.Context, d *database) (map[string]string, str
 		if err := d.db.QueryRowContext(ctx, lockTimes).Scan(&at[0], &at[1]); err != nil {
 			return nil, "", err
 		}
-		if found[s.name], err = locksDuring(ctx, d.db, names, s.make(sqlserver.Dialect.Queue(sqlbatch.Names{Queue: queue}), before)); err != nil {
+		if found[s.name], err = locksDuring(ctx, d.db, names, s.make(q, before)); err != nil {
 			return nil, "", fmt.Errorf("%s: %w", s.name, err)
 		}
 		if err := d.db.QueryRowContext(ctx, lockTimes).Scan(&after[0], &after[1]); err != nil {
@@ -106,17 +107,39 @@ func (h *hour) locksOf(ctx context.Context, d *database) (map[string]string, str
 }
 
 // stored is what a table has before a statement: four leased messages and four free ones, of which one each has a dedup key, and two that are
-// dead.
+// dead. An ordered queue has four messages in four slots of one consumer.
 type stored struct {
 	leased, free []sqlbatch.Item
 	dead         [][16]byte
+	slots        []sqlbatch.OwnedSlot
+}
+
+// lockedStatement is a statement whose locks are recorded.
+type lockedStatement struct {
+	name string
+	make func(sqlbatch.Queue, stored) sqlbatch.Statement
+}
+
+// orderedStatements are those that ordered queues have instead of claims.
+var orderedStatements = []lockedStatement{
+	{"ordered queue, enqueue 3", func(q sqlbatch.Queue, _ stored) sqlbatch.Statement { return q.Enqueue(orderedRows(3, 8)) }},
+	{"ordered queue, take 2 slots", func(q sqlbatch.Queue, _ stored) sqlbatch.Statement { return q.TakeSlots(holder, 2, []int{8, 9}) }},
+	{"ordered queue, give 4 slots", func(q sqlbatch.Queue, s stored) sqlbatch.Statement { return q.GiveSlots(holder, s.slots) }},
+	{"ordered queue, mark 4", func(q sqlbatch.Queue, s stored) sqlbatch.Statement {
+		var items []sqlbatch.MarkItem
+		for i, item := range s.leased {
+			items = append(items, sqlbatch.MarkItem{Item: item, SlotFence: s.slots[i].Fence})
+		}
+		return q.MarkOrdered(holder, items)
+	}},
+	{"ordered queue, ack 4", func(q sqlbatch.Queue, s stored) sqlbatch.Statement { return q.SkipLocked().Ack(s.leased) }},
+	{"ordered queue, look at 4", func(q sqlbatch.Queue, s stored) sqlbatch.Statement {
+		return q.LookOrdered(holder, s.slots, ids(s.leased))
+	}},
 }
 
 // lockedStatements are the statements of producers and consumers, and those that operators use with messages.
-var lockedStatements = []struct {
-	name string
-	make func(sqlbatch.Queue, stored) sqlbatch.Statement
-}{
+var lockedStatements = []lockedStatement{
 	{"enqueue 3", func(q sqlbatch.Queue, _ stored) sqlbatch.Statement { return q.Enqueue(newRows(3, "")) }},
 	{"enqueue 3 with a key", func(q sqlbatch.Queue, _ stored) sqlbatch.Statement { return q.EnqueueNew(newRows(3, "fresh")) }},
 	{"claim 3 of 4", func(q sqlbatch.Queue, _ stored) sqlbatch.Statement { return q.Claim(claim(3, false)) }},
@@ -160,6 +183,14 @@ func newRows(n int, key string) (rows []sqlbatch.Row) {
 	return rows
 }
 
+// orderedRows are messages in as many slots.
+func orderedRows(n, firstSlot int) (rows []sqlbatch.Row) {
+	for i := range n {
+		rows = append(rows, sqlbatch.Row{ID: chanq.NewID(), OrderKey: fmt.Sprintf("key %d", firstSlot+i), Slot: firstSlot + i, Body: []byte("body")})
+	}
+	return rows
+}
+
 func claim(rows int, pastReaders bool) sqlbatch.ClaimParams {
 	return sqlbatch.ClaimParams{Rows: rows, Lease: time.Hour, Consumer: holder, Salt: 1, Inline: sqlbatch.MaxBody, PastReaders: pastReaders}
 }
@@ -192,7 +223,10 @@ func (d *database) prepare(ctx context.Context) (s stored, err error) {
 			return s, err
 		}
 	}
-	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: queue})
+	q := sqlserver.Dialect.Queue(d.names())
+	if d.slots > 0 {
+		return d.prepareOrdered(ctx, q)
+	}
 	leased, err := d.lease(ctx, q, append(newRows(1, "dead"), newRows(1, "")...))
 	if err != nil {
 		return s, err
@@ -210,6 +244,35 @@ func (d *database) prepare(ctx context.Context) (s stored, err error) {
 	}
 	_, err = rowsOf(ctx, d.db, q.EnqueueNew(rows))
 	return s, err
+}
+
+// prepareOrdered stores four messages in four slots, which a consumer takes.
+func (d *database) prepareOrdered(ctx context.Context, q sqlbatch.Queue) (s stored, err error) {
+	rows := orderedRows(4, 0)
+	for _, st := range []sqlbatch.Statement{q.Join(sqlbatch.Consumer{ID: holder, Name: "firsthour", For: time.Hour}), q.Enqueue(rows)} {
+		if _, err := rowsOf(ctx, d.db, st); err != nil {
+			return s, err
+		}
+	}
+	taken, err := rowsOf(ctx, d.db, q.TakeSlots(holder, 1, []int{0, 1, 2, 3}))
+	if err != nil || len(taken) != len(rows) {
+		return s, errors.Join(err, fmt.Errorf("%d of %d slots were taken", len(taken), len(rows)))
+	}
+	s.slots = make([]sqlbatch.OwnedSlot, len(taken))
+	for _, row := range taken {
+		slot := int(row[0].(int64))
+		s.slots[slot] = sqlbatch.OwnedSlot{Slot: slot, Fence: row[1].(int64)}
+	}
+	for _, row := range rows {
+		var item sqlbatch.Item
+		err := d.db.QueryRowContext(ctx, "SELECT fence FROM dbo.chanq_orders WHERE id = @p1", row.ID[:]).Scan(&item.Fence)
+		if err != nil {
+			return s, err
+		}
+		item.ID = row.ID
+		s.leased = append(s.leased, item)
+	}
+	return s, nil
 }
 
 // lease stores messages and claims them.
@@ -275,25 +338,26 @@ type place struct {
 	index int64
 }
 
-// indexes are the names of the indexes of the live table by their numbers, which follow the order in which the migration creates them.
+// indexes are the names of the indexes of the live table of a plain queue, by their numbers, which follow the order in which the migration
+// creates them.
 var indexes = map[int64]string{1: "the row", 2: "IX due", 3: "UX dedup"}
 
-func (p place) String() string {
+func (p place) name(d *database) string {
 	name := indexes[p.index]
-	if p.table != "chanq_"+queue || name == "" {
+	if p.table != "chanq_"+queue || name == "" || d.slots > 0 {
 		name = fmt.Sprintf("index %d", p.index)
 	}
 	return p.table + ", " + name
 }
 
 // namesOf returns the indexes by the numbers that locks have, and the tables.
-func namesOf(ctx context.Context, db *sql.DB) (map[int64]string, error) {
+func namesOf(ctx context.Context, d *database) (map[int64]string, error) {
 	names := map[int64]string{}
-	rows, err := query(ctx, db, `SELECT o.object_id, o.name, p.hobt_id, p.index_id FROM sys.objects AS o INNER JOIN sys.partitions AS p ON p.object_id = o.object_id WHERE o.type = 'U'`)
+	rows, err := query(ctx, d.db, `SELECT o.object_id, o.name, p.hobt_id, p.index_id FROM sys.objects AS o INNER JOIN sys.partitions AS p ON p.object_id = o.object_id WHERE o.type = 'U'`)
 	for _, row := range rows {
 		table := fmt.Sprint(row[1])
 		names[row[0].(int64)] = table
-		names[row[2].(int64)] = place{table, row[3].(int64)}.String()
+		names[row[2].(int64)] = place{table, row[3].(int64)}.name(d)
 	}
 	return names, err
 }

@@ -15,6 +15,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // plans is part 2: it asks for the estimated plan of every text of sqlbatch/sqlserver/testdata, in tables that are empty and in tables with a
@@ -166,6 +167,8 @@ func showplan(ctx context.Context, conn *sql.Conn, text string) (plan string, er
 
 // queue is the queue of the parts plans, locks and behaviours, after which the texts name their tables.
 const queue = "orders"
+
+func (d *database) names() sqlbatch.Names { return sqlbatch.Names{Queue: queue, Slots: d.slots} }
 
 func (d *database) config() chanq.Config {
 	cfg := chanq.Config{Dialect: chanq.DialectSQLServer}
