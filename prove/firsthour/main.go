@@ -34,7 +34,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the databases to be dropped
 	switch err := command(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errDiffers):
+	case errors.Is(err, errDiffers) && ctx.Err() == nil:
 		fmt.Fprintln(os.Stderr, "firsthour:", err)
 		os.Exit(1)
 	default:
@@ -168,10 +168,9 @@ func command(ctx context.Context, args []string, out, progress io.Writer) (err e
 	}
 	defer func() { err = errors.Join(err, h.server.close(ctx)) }()
 	h.report.say("%s: %s", h.server.host(), h.server.version)
-	if err := h.run(ctx); err != nil {
-		return err
-	}
-	return h.publish(ctx, out)
+	h.report.ended = h.run(ctx)
+	err = h.publish(out)
+	return errors.Join(h.report.ended, err)
 }
 
 // run creates the databases and runs the parts. What a part cannot do is a difference in the report; only the end of ctx, and databases that
@@ -202,8 +201,8 @@ func (h *hour) run(ctx context.Context) error {
 	return nil
 }
 
-// publish writes the report.
-func (h *hour) publish(_ context.Context, out io.Writer) error {
+// publish writes the report, also of a run that was interrupted.
+func (h *hour) publish(out io.Writer) error {
 	text := h.report.markdown(h.server)
 	if password, _ := h.address.User.Password(); len(password) > 3 { // tests print the address if they fail
 		text = strings.NewReplacer(password, "…", url.QueryEscape(password), "…", url.PathEscape(password), "…").Replace(text)

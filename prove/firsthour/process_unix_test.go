@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,10 @@ func TestCtrlCDropsWhatWasCreated(t *testing.T) {
 	require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", said)
 	require.Equal(t, []string{"master"}, i.Databases(), "%s", said)
 	require.NotContains(t, string(said), "emulator-password")
+	report, err := os.ReadFile(cmd.Args[slices.Index(cmd.Args, "-out")+1])
+	require.NoError(t, err)
+	require.Contains(t, string(report), "**Not all parts have run:** ")
+	require.NotContains(t, string(report), "Everything is")
 }
 
 // A program called docker answers as Docker does, and writes down with what it was called.

@@ -39,6 +39,7 @@ type found struct {
 	start time.Time
 	rows  []row
 	texts []appendix
+	ended error // before all parts had run
 }
 
 // appendix is a text at the end of the report, such as the graph of a deadlock.
@@ -102,9 +103,15 @@ func (r *report) differences() (n int) {
 func (r *report) markdown(s *server) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# chanq on %s\n\n%s, after %v. ", s.version, r.start.UTC().Format("2006-01-02 15:04 UTC"), time.Since(r.start).Round(time.Second))
-	if n := r.differences(); n > 0 {
+	if r.ended != nil {
+		fmt.Fprintf(&b, "**Not all parts have run:** %v. ", r.ended)
+	}
+	switch n := r.differences(); {
+	case n > 0:
 		fmt.Fprintf(&b, "**%d differences** from what chanq expects.\n", n)
-	} else {
+	case r.ended != nil:
+		fmt.Fprint(&b, "No difference was seen until then.\n")
+	default:
 		fmt.Fprint(&b, "Everything is as chanq expects it.\n")
 	}
 	fmt.Fprint(&b, "\n## What was to be verified\n\n| | question | parts | verdict |\n|---|---|---|---|\n")
