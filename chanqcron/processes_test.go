@@ -38,8 +38,15 @@ func everySecond() (all []schedule) {
 	return all
 }
 
-// runSchedules is a process that ensures and runs the schedules.
+// runSchedules is a process that ensures and runs the schedules. It may end while it starts.
 func runSchedules(ctx context.Context, t task, _ <-chan string) error {
+	if err := startSchedules(ctx, t); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func startSchedules(ctx context.Context, t task) error {
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres} {
 		if e.Name != t.Engine {
 			continue

@@ -43,7 +43,7 @@ var mayImport = map[string]struct {
 	"chanqjobs":   {"kinds of jobs, their handlers and channels, parts of a program", []string{""}},
 	"chanqcron":   {"schedules", []string{""}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
-	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "sqlbatch"}},
+	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "chanqcron", "sqlbatch"}},
 	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
 	"pgnotify":    {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
 	"mssqlnotify": {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},
