@@ -2,6 +2,7 @@ package mssqltest
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ const (
 	// Started: its first statement that reads or writes rows is about to run. An error rolls back as the server's own
 	// errors do.
 	Started
-	// Applied: an INSERT has been done, or an UPDATE or DELETE that returned rows, and nothing is committed. The client
+	// Applied: an INSERT into a table has been done, or an UPDATE or DELETE that returned rows, and nothing is committed. The client
 	// might already have the rows.
 	Applied
 	// Answered: all changes are committed, and the end of the answer is not sent.
@@ -232,11 +233,13 @@ func (f *faults) returned(ctx context.Context, st engine.Statement, n int) error
 	return nil
 }
 
+var intoVariable = regexp.MustCompile(`(?i)\bINSERT\s+(INTO\s+)?@`)
+
 func (f *faults) applied(ctx context.Context, st engine.Statement) error {
 	f.mu.Lock()
 	returned, applied := f.output[st.Session], f.hooks.Applied
 	f.mu.Unlock()
-	changed := st.Kind == "InsertStatement"
+	changed := st.Kind == "InsertStatement" && !intoVariable.MatchString(strings.Split(st.Text, "\n")[st.Line-1])
 	if st.Kind == "UpdateStatement" || st.Kind == "DeleteStatement" {
 		changed = returned
 	}

@@ -54,6 +54,17 @@ func TestAFaultLeavesTheStateOfItsMoment(t *testing.T) {
 	}
 }
 
+func TestAnInsertIntoAVariableIsNotYetApplied(t *testing.T) {
+	t.Parallel()
+	s := start(t, "CREATE TABLE dbo.t (id int PRIMARY KEY)")
+	s.Inject(mssqltest.Fault{Match: contains("@new"), At: mssqltest.Applied, Error: 1205})
+	const declare = "DECLARE @new TABLE (id int);\nINSERT INTO @new VALUES (1);\nINSERT @new VALUES (2);\n"
+	_, err := s.DB().Exec(declare)
+	require.NoError(t, err, "nothing of the database has changed")
+	_, err = s.DB().Exec(declare + "INSERT INTO dbo.t SELECT n.id FROM @new AS n;")
+	require.Equal(t, int32(1205), number(err))
+}
+
 func TestAnIgnoredRequestIsAnsweredAndDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t, "CREATE TABLE dbo.t (id int PRIMARY KEY)")

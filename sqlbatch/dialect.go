@@ -4,9 +4,9 @@
 // The dialects are packages below this one, sqlserver, postgres and sqlite, each with one value, Dialect. Users of chanq need only that
 // value. The interfaces here are internal to chanq and might get more methods at any time.
 //
-// Every statement works on a batch of rows in one round trip. Its text depends neither on the count of rows (except that SQL Server's
-// enqueue has ten texts) nor on the length of any value, so that a database plans each text once. Result columns are the same for every
-// dialect and are documented on the methods of Queue.
+// Every statement works on a batch of rows in one round trip. Its text depends neither on the count of rows nor on the length of any value,
+// so that a database plans each text once. SQL Server's enqueue has ten sizes, and names only columns that its rows have. Result columns are
+// the same for every dialect and are documented on the methods of Queue.
 package sqlbatch
 
 import (

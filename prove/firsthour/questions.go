@@ -28,7 +28,8 @@ var questions = []question{
 			"Then the shared locks on the entries of the walk, not those on rows, last until the statement for that priority ends " +
 			"([Craig Freedman](https://learn.microsoft.com/en-us/archive/blogs/craigfr/read-committed-and-bookmark-lookup)). An " +
 			"ack or a nack of a message that the walk passes would wait that long. The same for all other statements. The " +
-			"compilation of the 512-row rung.",
+			"compilation of an enqueue of 512 rows, and that it sorts no bodies. For keyed enqueues, that there is no spool, and what " +
+			"the table variable costs a send of one message.",
 		[]string{"plans"}, ""},
 	{"Locks",
 		"The locks that each statement keeps: as many, on the same indexes, in the same modes as on the emulator.",

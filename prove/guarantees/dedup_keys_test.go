@@ -113,7 +113,7 @@ func dedupRace(w *world) {
 				close(reached)
 				return faultdb.Hold(gate)
 			}
-		case op.Kind == faultdb.Query && (testdb.Runs(op, st.EnqueueNew(make([]sqlbatch.Row, 1))) || testdb.Runs(op, st.EnqueueNew(make([]sqlbatch.Row, 2)))):
+		case newRows(op, st):
 			switch news++; news {
 			case 2:
 				return faultdb.Fail(rolledBack)
@@ -155,7 +155,7 @@ func dedupRace(w *world) {
 
 // newRows reports whether op is the INSERT of one or two rows that skips existing ones.
 func newRows(op faultdb.Op, q sqlbatch.Queue) bool {
-	return op.Kind == faultdb.Query && (testdb.Runs(op, q.EnqueueNew(make([]sqlbatch.Row, 1))) || testdb.Runs(op, q.EnqueueNew(make([]sqlbatch.Row, 2))))
+	return op.Kind == faultdb.Query && (testdb.RunsStore(op, 1, q.EnqueueNew) || testdb.RunsStore(op, 2, q.EnqueueNew))
 }
 
 // duplicateThatPasses makes an INSERT fail as if another session had stored the key after the

@@ -39,8 +39,7 @@ const groupRows = 64
 var groupConfig = chanq.ProducerConfig{BatchRows: groupRows}
 
 func inserts(op faultdb.Op, q sqlbatch.Queue) bool {
-	rows := make([]sqlbatch.Row, groupRows)
-	return op.Kind == faultdb.Exec && (testdb.Runs(op, q.InOwnTx().EnqueueBegun(rows)) || testdb.Runs(op, q.Enqueue(rows)))
+	return op.Kind == faultdb.Exec && (testdb.RunsStore(op, groupRows, q.InOwnTx().EnqueueBegun) || testdb.RunsStore(op, groupRows, q.Enqueue))
 }
 
 // sendGroups sends n batches in one call and returns a channel with its error.

@@ -203,5 +203,5 @@ func extends(op faultdb.Op, q sqlbatch.Queue) bool {
 }
 
 func enqueues(op faultdb.Op, q sqlbatch.Queue) bool {
-	return op.Kind == faultdb.Exec && testdb.Runs(op, q.Enqueue(make([]sqlbatch.Row, 1)))
+	return op.Kind == faultdb.Exec && testdb.RunsStore(op, 1, q.Enqueue)
 }

@@ -1,7 +1,6 @@
 package guarantees
 
 import (
-	"database/sql"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,32 +44,17 @@ func defines(op faultdb.Op) bool {
 
 func packageTablesTogether(w *world) {
 	w.Open()
-	migrate := func(db *sql.DB) {
-		_, err := chanq.MigrateTables(w.Soon(), db, chanq.Config{}, noteTables(1, 1))
-		if err != nil {
-			w.Errorf("migrate: %v", err)
-		}
-	}
-	var others, late sync.WaitGroup
-	faults, slow := w.ConnectTables()
-	others.Add(1) // until slow has seen that there are no tables
-	seen, gate := sync.OnceFunc(others.Done), make(chan struct{})
-	faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if defines(op) {
-			seen()
-			return faultdb.Hold(gate)
-		}
-		return faultdb.Fault{}
-	})
-	late.Go(func() { migrate(slow) })
-	others.Wait()
+	var wg sync.WaitGroup
 	for range testdb.Of(8, 32) {
 		_, db := w.ConnectTables()
-		others.Go(func() { migrate(db) })
+		wg.Go(func() {
+			_, err := chanq.MigrateTables(w.Soon(), db, chanq.Config{}, noteTables(1, 1))
+			if err != nil {
+				w.Errorf("migrate: %v", err)
+			}
+		})
 	}
-	others.Wait()
-	close(gate)
-	late.Wait()
+	wg.Wait()
 	var changed, at, now int64
 	names := chanq.Names{Dialect: w.Engine.ChanqDialect()}
 	require.NoError(w, w.DB.QueryRowContext(w.Soon(), names.SQL(`SELECT changes, at, {now} FROM {chanq__notes}`)).Scan(&changed, &at, &now))

@@ -246,13 +246,12 @@ func slotStats(w *world) {
 // numbers.
 func orderedGroups(w *world) {
 	st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4})
-	rows := make([]sqlbatch.Row, groupRows)
 	begins := func(op faultdb.Op) bool {
 		begun := st.InOwnTx().Begun()
 		return op.Kind == faultdb.Exec && begun.Text != "" && testdb.Runs(op, begun)
 	}
 	stores := func(op faultdb.Op) bool {
-		return op.Kind == faultdb.Exec && (testdb.Runs(op, st.InOwnTx().EnqueueBegun(rows)) || testdb.Runs(op, st.Enqueue(rows)))
+		return op.Kind == faultdb.Exec && (testdb.RunsStore(op, groupRows, st.InOwnTx().EnqueueBegun) || testdb.RunsStore(op, groupRows, st.Enqueue))
 	}
 	for i, meant := range []func(faultdb.Op) bool{begins, stores, func(op faultdb.Op) bool { return op.Kind == faultdb.Commit }} {
 		w.Heal()

@@ -66,7 +66,7 @@ func renewedSessions(w *world) {
 	q := w.Queue("work", chanq.Config{SessionMaxAge: age})
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if acks(op, st) || claims(op, st) || testdb.Runs(op, st.Enqueue(make([]sqlbatch.Row, 1))) {
+		if acks(op, st) || claims(op, st) || testdb.RunsStore(op, 1, st.Enqueue) {
 			mu.Lock()
 			defer mu.Unlock()
 			if first[op.Conn].IsZero() {

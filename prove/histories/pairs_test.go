@@ -450,7 +450,7 @@ var targets = []target{
 	{name: "sends", meant: carrying("body-")},
 	{name: "the send of one message", meant: carrying("body-1-003")},
 	{name: "looks for what is stored", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
-		return []sqlbatch.Statement{q.Find(nil, nil), q.Look(nil), q.EnqueueNew(make([]sqlbatch.Row, 1))}
+		return append(testdb.Stores(1, q.EnqueueNew), q.Find(nil, nil), q.Look(nil))
 	})},
 	{name: "claims", meant: is(func(q sqlbatch.Queue) []sqlbatch.Statement {
 		return []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1}), q.Rescue(sqlbatch.RescueParams{}), q.Contents(sqlbatch.Item{})}

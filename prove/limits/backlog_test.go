@@ -174,10 +174,10 @@ func TestAHugeBodyAffectsNoOtherMessage(t *testing.T) {
 		q := w.Queue("work", chanq.Config{})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		huge := strings.Repeat("x", 64<<20)
-		row, st := make([]sqlbatch.Row, 1), w.Statements("work")
+		st := w.Statements("work")
 		var sends atomic.Int64 // the producer connects meanwhile
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if testdb.Runs(op, st.Enqueue(row)) || testdb.Runs(op, st.EnqueueNew(row)) {
+			if testdb.RunsStore(op, 1, st.Enqueue) || testdb.RunsStore(op, 1, st.EnqueueNew) {
 				sends.Add(1)
 			}
 			return faultdb.Fault{}

@@ -57,8 +57,9 @@ func (w *world) everyWrite(f faultdb.Fault) {
 	claim := sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}
 	past := claim
 	past.PastReaders = true
-	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)), st.Claim(claim), st.Claim(past),
-		st.Ack(nil), st.Extend([16]byte{}, nil, time.Second), st.SkipLocked().Ack(nil), st.SkipLocked().Extend([16]byte{}, nil, time.Second))
+	writes := append(testdb.Stores(1, st.Enqueue), testdb.Stores(1, st.EnqueueNew)...)
+	w.StrikeAll(f, append(writes, st.Claim(claim), st.Claim(past),
+		st.Ack(nil), st.Extend([16]byte{}, nil, time.Second), st.SkipLocked().Ack(nil), st.SkipLocked().Extend([16]byte{}, nil, time.Second))...)
 }
 
 func TestStatementsThatAreAlwaysRolledBackAreAnOutage(t *testing.T) {

@@ -159,7 +159,7 @@ func TestNoErrorOrLogContainsABody(t *testing.T) {
 		p = testdb.Produce(w, q, chanq.ProducerConfig{})
 		st := w.Statements("work")
 		for _, f := range []faultdb.Fault{faultdb.Cut(errors.New("connection reset by peer")).Applied(), faultdb.Fail(w.Failure(sqlbatch.RolledBack)), faultdb.Fail(w.Failure(sqlbatch.Permanent))} {
-			w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)), st.Ack(nil))
+			w.StrikeAll(f, append(append(testdb.Stores(1, st.Enqueue), testdb.Stores(1, st.EnqueueNew)...), st.Ack(nil))...)
 			short, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 			_, err := p.Send(short, secret)
 			cancel()

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -55,32 +54,22 @@ Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@lates
 
 The blocks below leave out the flags of all commands.
 `)
-	err = describe(&b, top, help)
-	return b.String(), err
-}
-
-// describe writes a section for each command that a help text lists, and for the commands below it.
-func describe(b *strings.Builder, text string, help func(...string) (string, error), path ...string) error {
-	_, list, _ := strings.Cut(text, "Available Commands:\n")
+	_, list, _ := strings.Cut(top, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	for _, name := range listed.FindAllStringSubmatch(list, -1) {
 		if name[1] == "help" || name[1] == "completion" {
 			continue
 		}
-		of := append(slices.Clone(path), name[1])
-		text, err := help(of...)
+		text, err := help(name[1])
 		if err != nil {
-			return err
+			return "", err
 		}
 		about, _, _ := strings.Cut(text, "\n\n")
 		_, usage, _ := strings.Cut(text, "Usage:\n  ")
 		usage, _, _ = strings.Cut(usage, "\n")
-		fmt.Fprintf(b, "\n## %s\n\n%s\n```text\n%s\n%s%s```\n", strings.Join(of, " "), wrapped(about, ""), usage, block(text, "Examples:"), block(text, "Flags:"))
-		if err := describe(b, text, help, of...); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n```text\n%s\n%s%s```\n", name[1], wrapped(about, ""), usage, block(text, "Examples:"), block(text, "Flags:"))
 	}
-	return nil
+	return b.String(), nil
 }
 
 // block returns a part of a help text with its title, without the flag --help.

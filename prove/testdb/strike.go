@@ -1,6 +1,7 @@
 package testdb
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,29 @@ func Runs(op faultdb.Op, st sqlbatch.Statement) bool {
 		return len(op.Args) > 0 && op.Args[0].Value == st.Args[0]
 	}
 	return true
+}
+
+// Stores returns the statements by which a builder stores n rows. On SQL Server there is one for each combination of columns.
+func Stores(n int, build func([]sqlbatch.Row) sqlbatch.Statement) (all []sqlbatch.Statement) {
+	for columns := range 8 {
+		rows := make([]sqlbatch.Row, n)
+		if columns&1 > 0 {
+			rows[0].Type = "t"
+		}
+		if columns&2 > 0 {
+			rows[0].Key = "k"
+		}
+		if columns&4 > 0 {
+			rows[0].Headers = []byte{}
+		}
+		all = append(all, build(rows))
+	}
+	return all
+}
+
+// RunsStore is Runs for the statements of Stores.
+func RunsStore(op faultdb.Op, n int, build func([]sqlbatch.Row) sqlbatch.Statement) bool {
+	return slices.ContainsFunc(Stores(n, build), func(st sqlbatch.Statement) bool { return Runs(op, st) })
 }
 
 // Strike is a choice that strikes one operation: the first one that meant selects.

@@ -46,7 +46,7 @@ var remedies = map[string]string{
 // queue has the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew     []func() string // by batchSize, each rendered when it is first used
+	inserts                 *inserts
 	find, look              string
 	claim, claimPast        string // claimPast: also past readers
 	contents                string
@@ -69,7 +69,6 @@ type queue struct {
 
 	// For an ordered queue.
 	slots, takeSlots, giveSlots, slotStats, reach string
-	batchSizes                                    func() []batchSize
 	ordered                                       bool
 	readers
 
@@ -125,6 +124,7 @@ func (q *queue) settles(render func(template string) string) {
 func newQueue(ordered bool, render func(template string) string) *queue {
 	q := &queue{
 		ordered:     ordered,
+		inserts:     &inserts{ordered: ordered, render: render},
 		find:        render(findText),
 		look:        render(lookText),
 		claim:       render(strings.ReplaceAll(claimText(), "{lock}", "UPDLOCK")),
@@ -182,16 +182,8 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	for state, template := range purgeTexts {
 		q.purge[state] = render(template)
 	}
-	q.batchSizes = ladder
-	enqueue, enqueueNew := enqueueText, enqueueNewText
 	if ordered {
-		q.batchSizes = orderedLadder
-		enqueue, enqueueNew = enqueueOrderedText, enqueueNewOrderedText
 		q.renderOrdered(render)
-	}
-	for _, r := range q.batchSizes() {
-		q.enqueue = append(q.enqueue, sync.OnceValue(func() string { return render(strings.Replace(enqueue, "{rows}", r.values, 1)) }))
-		q.enqueueNew = append(q.enqueueNew, sync.OnceValue(func() string { return render(strings.Replace(enqueueNew, "{rows}", r.values, 1)) }))
 	}
 	return q
 }

@@ -2,7 +2,6 @@ package sqlserver
 
 import (
 	"cmp"
-	"database/sql"
 	"encoding/binary"
 	"math/bits"
 	"slices"
@@ -14,36 +13,28 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// maxRung: 512 rows are 2,048 parameters, and sp_executesql accepts 2,098.
+// maxRung: 512 rows are up to 2,050 parameters, and sp_executesql accepts 2,098.
 const maxRung = 512
 
 // enqueueText inserts into the clustered key (PK), the index of due times (IX) and, for rows with a key, the filtered index of keys (UX).
-// It takes an X lock on each new key and nothing else. Fence, attempts, lapses and the end of the lease begin with their defaults.
+// It takes an X lock on each new key and nothing else. Fence, attempts, lapses and the end of the lease begin with their defaults, and so
+// does each column that no row of the batch has.
 //
 // It waits for a reader that holds the range of a new key (SERIALIZABLE), and for a transaction that has stored the same id or key.
 //
-// ROWLOCK: a page lock would stop claimers, whose READPAST skips only row locks. Unused slots of the size are NULL and filtered out. The
-// rows come in id order from the client; an ORDER BY would sort the bodies on the server and reserve memory for that.
+// ROWLOCK: a page lock would stop claimers, whose READPAST skips only row locks. Rows of VALUES that have no id are unused. The rows come
+// in id order from the client; an ORDER BY would sort the bodies on the server and reserve memory for that.
 //
 // The commit does not use delayed durability: a lost row would be a lost message. If the database forces it on every commit, no statement
 // can prevent it, and Problems reports it.
-const enqueueText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
-` + enqueueSelect + `;
-`
+const enqueueText = settling + now + `{enter}INSERT INTO {live} WITH (ROWLOCK) ({columns})
+SELECT {values}
+FROM (VALUES {rows}) AS v ({parameters})
+WHERE ` + rowGiven + `;
+{leave}`
 
-// enqueueSelect makes rows from the parameters.
-const enqueueSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
-       CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
-       DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
-       @now,
-       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
-            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
-       v.k, CASE WHEN DATALENGTH(v.m) > 33 THEN SUBSTRING(v.m, 34, 100) END, v.h, v.b
-FROM (VALUES {rows}) AS v (m, k, h, b)
-WHERE v.m IS NOT NULL`
-
-// enqueueNewText inserts the rows whose id and key do not exist yet.
+// enqueueNewText inserts the rows whose id and key do not exist yet. It first notes which ones these are, and then inserts them: a
+// statement that reads the table into which it inserts copies its rows, with their bodies, into a spool between the two.
 //
 // The probe for the id seeks the clustered key. READCOMMITTEDLOCK makes it wait for an insert of the same id that is still in progress (an
 // earlier attempt whose outcome is unknown), which row versions would not show. It takes no range lock: the gap after the last id is where
@@ -53,34 +44,43 @@ WHERE v.m IS NOT NULL`
 // delete of the same key that is in progress. It locks no range: messages that are inserted and acked during an open transaction have other
 // keys, and must not wait for its end. Two producers with one key might therefore both find it free; then UX decides, and the second gets a
 // duplicate (2601), which the caller repeats. The rows come in key order from the client, so that two statements with several keys in
-// common meet them in one order.
+// common meet them in one order. On an ordered queue a probe waits before the gate, where it stops no other sender.
 //
 // FORCESEEK with INDEX: error 8622 when an index is missing, never a silent scan that would lock the table. LOOP JOIN and FORCE ORDER: from
 // the rows to the probes, with any statistics.
-const enqueueNewText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
-OUTPUT inserted.id
-` + enqueueSelect + newOnly + `;
-`
-
-const newOnly = `
+const enqueueNewText = settling + `DECLARE @new TABLE (n int NOT NULL PRIMARY KEY CLUSTERED);
+INSERT INTO @new (n)
+SELECT v.n
+FROM (VALUES {probes}) AS v ({probed})
+WHERE ` + rowGiven + `
   AND NOT EXISTS (
     SELECT 1
     FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
-    WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
+    WHERE e.id = ` + rowID + `){keyless}
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+` + now + `{enter}INSERT INTO {live} WITH (ROWLOCK) ({columns})
+OUTPUT inserted.id
+SELECT {values}
+FROM (VALUES {rows}) AS v ({parameters})
+INNER JOIN @new AS w ON w.n = v.n
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+{leave}`
+
+const (
+	now     = "DECLARE @now datetime2(3) = SYSUTCDATETIME();\n"
+	keyless = `
   AND NOT EXISTS (
     SELECT 1
     FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK)
-    WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
+    WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)`
+)
 
 // enqueueGate runs before the INSERT of a send to an ordered queue: it takes the application lock that all senders share, and draws its
 // number. After the INSERT, reads see its rows or are stopped by their locks, and it releases the application lock (closeGate), whenever
 // its transaction ends. A send that fails in between, in a transaction of the caller, keeps it to the end of that transaction, and no read
 // finds a watermark meanwhile.
 const (
-	enqueueGate = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @gate nvarchar(255) = {gate};
+	enqueueGate = `DECLARE @gate nvarchar(255) = {gate};
 DECLARE @granted int;
 DECLARE @number bigint;
 ~BEGIN TRANSACTION;
@@ -96,39 +96,135 @@ SET @number = NEXT VALUE FOR {numbers};
 `
 )
 
-// enqueueOrderedText and enqueueNewOrderedText are enqueueText and enqueueNewText of an ordered queue.
+// A row of VALUES is a list of ids (i), the number of the row (n), and a parameter for each part of the row that has one. The first 256 ids
+// are in the list @i, the others in @j.
 const (
-	enqueueOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)
-` + enqueueOrderedSelect + `;
-` + closeGate
-	enqueueNewOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)
-OUTPUT inserted.id
-` + enqueueOrderedSelect + newOnly + `;
-` + closeGate
-
-	// enqueueOrderedSelect: m has the fixed part of a plain mark, slot, place in the INSERT, length of the order key, order key and type.
-	enqueueOrderedSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
-       @now,
-       @now,
-       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
-            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
-       CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
-       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
-       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
-       CASE WHEN SUBSTRING(v.m, 40, 1) <> 0x00 THEN SUBSTRING(v.m, 41, CONVERT(int, SUBSTRING(v.m, 40, 1))) END,
-       v.k,
-       CASE WHEN DATALENGTH(v.m) > 40 + CONVERT(int, SUBSTRING(v.m, 40, 1)) THEN SUBSTRING(v.m, 41 + CONVERT(int, SUBSTRING(v.m, 40, 1)), 100) END,
-       v.h, v.b
-FROM (VALUES {rows}) AS v (m, k, h, b)
-WHERE v.m IS NOT NULL`
+	idsOfList = 256
+	rowID     = `CONVERT(binary(16), SUBSTRING(v.i, 16 * (v.n % 256) + 1, 16))`
+	rowGiven  = `v.n % 256 < DATALENGTH(v.i) / 16`
 )
 
-func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
-	if q.ordered {
-		return q.enqueueOrdered(q.enqueue, rows, func(a, b placed) int { return build.CompareIDs(a.ID, b.ID) })
+// rowPart has columns of a row, which a batch sends if one of its rows has a value there. ID and body are always sent.
+type rowPart struct {
+	parameter, kind string // of each row; "" is none
+	columns, values string
+}
+
+var (
+	// bareParts: the messages are due now, and nothing else distinguishes them.
+	bareParts = rowPart{"", "", "id, due_at, enqueued_at", rowID + `, @now, @now`}
+	// markParts: m has priority + 1, delay, time to live and type.
+	markParts = rowPart{"m", "varbinary(117)", "id, priority, due_at, enqueued_at, expires_at, [type]", rowID + `,
+       CONVERT(smallint, SUBSTRING(v.m, 1, 1)) - 1,
+       DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 2, 4)), @now)),
+       @now,
+       CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END,
+       CASE WHEN DATALENGTH(v.m) > 17 THEN SUBSTRING(v.m, 18, 100) END`}
+	// orderedParts: m has time to live, slot, place in the INSERT, length of the order key, order key and type.
+	orderedParts = rowPart{"m", "varbinary(315)", "id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, [type]", rowID + `,
+       @now,
+       @now,
+       CASE WHEN SUBSTRING(v.m, 1, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 1, 4)), @now)) END,
+       CONVERT(smallint, SUBSTRING(v.m, 9, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 11, 4)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 11, 4)),
+       CASE WHEN SUBSTRING(v.m, 15, 1) <> 0x00 THEN SUBSTRING(v.m, 16, CONVERT(int, SUBSTRING(v.m, 15, 1))) END,
+       CASE WHEN DATALENGTH(v.m) > 15 + CONVERT(int, SUBSTRING(v.m, 15, 1)) THEN SUBSTRING(v.m, 16 + CONVERT(int, SUBSTRING(v.m, 15, 1)), 100) END`}
+	keyParts    = rowPart{"k", "varbinary(200)", "dedup_key", "v.k"}
+	headerParts = rowPart{"h", "varbinary(max)", "headers", "v.h"}
+	bodyParts   = rowPart{"b", "varbinary(max)", "body", "v.b"}
+)
+
+// insertShape is what the text of an enqueue depends on. There are ten sizes, since a text per count of rows would fill the plan cache, and
+// eight combinations of columns. The messages of a queue usually have one or two of these.
+type insertShape struct {
+	fresh               bool // enqueueNewText
+	size                int  // a power of two
+	mark, keys, headers bool
+}
+
+// insert is a rendered enqueue.
+type insert struct{ text, declaration string }
+
+// inserts renders the enqueues of a queue when they are first used.
+type inserts struct {
+	ordered bool
+	render  func(template string) string
+	of      sync.Map // insertShape → insert
+}
+
+func (s *inserts) get(shape insertShape) insert {
+	known, ok := s.of.Load(shape)
+	if !ok {
+		known, _ = s.of.LoadOrStore(shape, s.make(shape))
 	}
-	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int { return build.CompareIDs(a.ID, b.ID) })
-	return q.enqueueRows(q.enqueue, rows, packPlainMark)
+	return known.(insert)
+}
+
+func (s *inserts) make(shape insertShape) insert {
+	parts := []rowPart{bareParts}
+	if shape.mark {
+		parts[0] = markParts
+	}
+	template, enter, leave := enqueueText, "", ""
+	if s.ordered {
+		parts[0], enter, leave = orderedParts, enqueueGate, closeGate
+	}
+	probed, probe := "i, n", ""
+	if shape.keys {
+		parts, probed, probe = append(parts, keyParts), "i, n, k", keyless
+	}
+	if shape.headers {
+		parts = append(parts, headerParts)
+	}
+	parts = append(parts, bodyParts)
+	if shape.fresh {
+		template = enqueueNewText
+	}
+
+	var columns, values []string
+	parameters, declaration := "i, n", "@i varbinary(8000)"
+	if shape.size > idsOfList {
+		declaration += ",@j varbinary(8000)"
+	}
+	for _, p := range parts {
+		columns, values = append(columns, p.columns), append(values, p.values)
+		if p.parameter != "" {
+			parameters += ", " + p.parameter
+		}
+	}
+	var rows, probes, declared strings.Builder
+	for n := range shape.size {
+		k := strconv.Itoa(n)
+		id := "(@" + string("ij"[n/idsOfList]) + "," + k
+		if n > 0 {
+			id = "," + id
+		}
+		rows.WriteString(id)
+		probes.WriteString(id)
+		for _, p := range parts {
+			if p.parameter != "" {
+				rows.WriteString(",@" + p.parameter + k)
+				declared.WriteString(",@" + p.parameter + k + " " + p.kind)
+			}
+		}
+		rows.WriteString(")")
+		if shape.keys {
+			probes.WriteString(",@k" + k)
+		}
+		probes.WriteString(")")
+	}
+	filled := build.NewWords(
+		"{enter}", enter, "{leave}", leave, "{keyless}", probe, "{probed}", probed, "{probes}", probes.String(),
+		"{columns}", strings.Join(columns, ", "), "{values}", strings.Join(values, ", "), "{parameters}", parameters, "{rows}", rows.String(),
+	).Replace(template)
+	return insert{s.render(filled), declaration + declared.String()}
+}
+
+func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
+	return q.enqueueRows(false, rows, func(a, b placed) int { return build.CompareIDs(a.ID, b.ID) })
 }
 
 // EnqueueBegun is Enqueue: on SQL Server a session without permissions cannot read the start time of its transaction.
@@ -138,109 +234,80 @@ func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
-	if q.ordered {
-		return q.enqueueOrdered(q.enqueueNew, rows, func(a, b placed) int {
-			return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
-		})
-	}
-	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int {
+	return q.enqueueRows(true, rows, func(a, b placed) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
 	})
-	return q.enqueueRows(q.enqueueNew, rows, packPlainMark)
 }
 
-// placed is a row and its place among the rows of its INSERT.
+// placed is a row and its place among the rows of its INSERT, which are stored in another order.
 type placed struct {
 	*sqlbatch.Row
 	place int
 }
 
-// enqueueOrdered inserts rows in an order other than that of their places.
-func (q *queue) enqueueOrdered(texts []func() string, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
-	moved := make([]placed, len(rows))
+// enqueueRows fills the smallest size that holds the rows. The bodies are not copied. The parameters have no names: these would cost the
+// client five allocations per row.
+func (q *queue) enqueueRows(fresh bool, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
+	shape := insertShape{fresh: fresh, size: 1 << bits.Len(uint(max(len(rows), 1)-1)), mark: q.ordered}
+	sorted := make([]placed, len(rows))
 	for i := range rows {
-		moved[i] = placed{&rows[i], i}
+		r := &rows[i]
+		sorted[i] = placed{r, i}
+		shape.mark = shape.mark || r.Priority != 0 || r.Delay > 0 || r.TTL > 0 || r.Type != ""
+		shape.keys = shape.keys || r.Key != ""
+		shape.headers = shape.headers || r.Headers != nil
 	}
-	slices.SortStableFunc(moved, order)
-	sorted := make([]sqlbatch.Row, len(rows))
-	for i := range moved {
-		sorted[i] = *moved[i].Row
+	if !slices.IsSortedFunc(sorted, order) {
+		slices.SortStableFunc(sorted, order)
 	}
-	next := 0
-	return q.enqueueRows(texts, sorted, func(b []byte, r *sqlbatch.Row) []byte {
-		b = binary.BigEndian.AppendUint16(packMark(b, r), uint16(r.Slot))
-		b = binary.BigEndian.AppendUint32(b, uint32(moved[next].place))
-		next++
-		return append(append(append(b, byte(len(r.OrderKey))), r.OrderKey...), r.Type...)
-	})
-}
-
-// packPlainMark packs m of a plain queue: the type follows the fixed part.
-func packPlainMark(b []byte, r *sqlbatch.Row) []byte { return append(packMark(b, r), r.Type...) }
-
-// enqueueRows fills the smallest size that holds the rows. The bodies are not copied.
-func (q *queue) enqueueRows(texts []func() string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
-	i := bits.Len(uint(max(len(rows), 1) - 1))
-	r := &q.batchSizes()[i]
-	args := make([]any, 2, 2+len(r.unused))
-	args[0], args[1] = texts[i](), r.declaration
-	marks := make([]byte, 0, markBytes*len(rows))
-	for n := range rows {
-		row, names := &rows[n], r.names[4*n:]
-		from := len(marks)
-		marks = pack(marks, row)
-		mark := marks[from:len(marks):len(marks)]
-		key, headers := r.unused[4*n+1], r.unused[4*n+2]
-		if row.Key != "" {
-			key = sql.Named(names[1], []byte(row.Key))
-		}
-		if row.Headers != nil {
-			headers = sql.Named(names[2], row.Headers)
-		}
-		body := row.Body
-		if body == nil {
-			body = []byte{}
-		}
-		args = append(args, sql.Named(names[0], mark), key, headers, sql.Named(names[3], body))
+	ids := make([]byte, 0, idBytes*len(rows))
+	for _, r := range sorted {
+		ids = append(ids, r.ID[:]...)
 	}
-	return sqlbatch.Statement{Text: "sp_executesql", Args: append(args, r.unused[4*len(rows):]...)}
-}
-
-// batchSize is one size of enqueue: ten texts serve every batch, while a text per count of rows would fill the plan cache. A row is four
-// parameters: m (id, priority, delay, time to live and type), k (key), h (headers) and b (body).
-type batchSize struct {
-	rows        int
-	values      string
-	declaration string
-	names       []string
-	unused      []any // each parameter as a typed NULL: an untyped one is an nvarchar, error 257
-}
-
-// ladder has the sizes of 1, 2, 4 … maxRung rows, and orderedLadder those of ordered queues.
-var (
-	ladder        = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(133)") })
-	orderedLadder = sync.OnceValue(func() []batchSize { return rungsOf("varbinary(340)") })
-)
-
-func rungsOf(mark string) (batchSizes []batchSize) {
-	for n := 1; n <= maxRung; n *= 2 {
-		r := batchSize{rows: n}
-		var values, declaration strings.Builder
-		for i := range n {
-			if i > 0 {
-				values.WriteString(", ")
-				declaration.WriteString(", ")
+	st := q.inserts.get(shape)
+	args := append(make([]any, 0, 4+4*shape.size), st.text, st.declaration, ids[:min(len(ids), idBytes*idsOfList)])
+	if shape.size > idsOfList {
+		args = append(args, ids[idBytes*idsOfList:])
+	}
+	var marks []byte
+	for i := range shape.size {
+		var mark, key, headers, body []byte // a typed NULL each: an untyped one is an nvarchar, error 257
+		if i < len(sorted) {
+			r := sorted[i]
+			from := len(marks)
+			marks = q.appendMark(marks, r)
+			mark, headers, body = marks[from:len(marks):len(marks)], r.Headers, r.Body
+			if r.Key != "" {
+				key = []byte(r.Key)
 			}
-			k := strconv.Itoa(i)
-			values.WriteString("(@m" + k + ", @k" + k + ", @h" + k + ", @b" + k + ")")
-			declaration.WriteString("@m" + k + " " + mark + ", @k" + k + " varbinary(200), @h" + k + " varbinary(max), @b" + k + " varbinary(max)")
-			for _, letter := range []string{"m", "k", "h", "b"} {
-				r.names = append(r.names, letter+k)
-				r.unused = append(r.unused, sql.Named(letter+k, []byte(nil)))
+			if body == nil {
+				body = []byte{}
 			}
 		}
-		r.values, r.declaration = values.String(), declaration.String()
-		batchSizes = append(batchSizes, r)
+		if shape.mark {
+			args = append(args, mark)
+		}
+		if shape.keys {
+			args = append(args, key)
+		}
+		if shape.headers {
+			args = append(args, headers)
+		}
+		args = append(args, body)
 	}
-	return batchSizes
+	return sqlbatch.Statement{Text: "sp_executesql", Args: args}
+}
+
+// appendMark appends m of a row. A time to live of 0 means none.
+func (q *queue) appendMark(b []byte, r placed) []byte {
+	if q.ordered {
+		b = packSpan(b, build.Milliseconds(r.TTL))
+		b = binary.BigEndian.AppendUint16(b, uint16(r.Slot))
+		b = binary.BigEndian.AppendUint32(b, uint32(r.place))
+		b = append(append(b, byte(len(r.OrderKey))), r.OrderKey...)
+	} else {
+		b = append(b, byte(r.Priority-sqlbatch.PriorityLow))
+		b = packSpan(packSpan(b, build.Milliseconds(r.Delay)), build.Milliseconds(r.TTL))
+	}
+	return append(b, r.Type...)
 }

@@ -217,11 +217,15 @@ func namesParameters(t *testing.T, n sqlbatch.Names) {
 			continue
 		}
 		var declared, given []string
-		for _, d := range strings.Split(call.Args[1].(string), ", ") {
+		for _, d := range strings.Split(call.Args[1].(string), ",") {
 			declared = append(declared, strings.TrimPrefix(strings.Fields(d)[0], "@"))
 		}
-		for _, a := range call.Args[2:] {
-			named := a.(sql.NamedArg)
+		for i, a := range call.Args[2:] {
+			named, ok := a.(sql.NamedArg)
+			if !ok {
+				require.True(t, strings.HasPrefix(name, "enqueue"), "%s: a value without a name", name)
+				named = sql.Named(declared[i], a)
+			}
 			require.True(t, named.Value != nil, "%s: @%s is an untyped NULL, an nvarchar to the driver", name, named.Name)
 			require.NotRegexp(t, `^p[0-9]+$`, named.Name)
 			given = append(given, named.Name)

@@ -18,26 +18,6 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-func TestEnqueueRespectsTheParameterLimit(t *testing.T) {
-	q := sqlserver.Dialect.Queue(suite.Orders)
-	rows := make([]sqlbatch.Row, sqlserver.Dialect.Traits().EnqueueRows)
-	require.LessOrEqual(t, len(q.Enqueue(rows).Args)-2, 2098)
-	require.LessOrEqual(t, len(q.EnqueueNew(rows).Args)-2, 2098)
-}
-
-func TestEnqueueHasTenSizes(t *testing.T) {
-	q := sqlserver.Dialect.Queue(suite.Orders)
-	texts := map[string]int{}
-	for n := 1; n <= 512; n++ {
-		s := q.Enqueue(make([]sqlbatch.Row, n))
-		slots := (len(s.Args) - 2) / 4
-		require.GreaterOrEqual(t, slots, n)
-		require.Less(t, slots, 2*n, "the smallest size that holds %d rows", n)
-		texts[s.Args[0].(string)] = slots
-	}
-	require.Len(t, texts, 10)
-}
-
 func TestListsEndBelow8000Bytes(t *testing.T) {
 	traits, q := sqlserver.Dialect.Traits(), sqlserver.Dialect.Queue(suite.Orders)
 	for name, s := range map[string]sqlbatch.Statement{
@@ -99,8 +79,7 @@ func TestLeasesOfMonthsFitAnInt(t *testing.T) {
 	require.Equal(t, sql.Named("lease_ms", int32(2)), s.Args[4], "rounded up")
 }
 
-// One plan per statement: whatever the values, a queue sends eighty pairs of text and declaration, of which twenty are the sizes
-// of the two enqueues.
+// One plan per statement: whatever the values, a queue sends these pairs of text and declaration, of which 160 are enqueues.
 func TestTextsDoNotDependOnValues(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	known, kinds := map[serverText]bool{}, map[string]string{}
@@ -112,10 +91,13 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		}
 		known[text] = true
 		for i, a := range s.Args[min(2, len(s.Args)):] {
-			named := a.(sql.NamedArg)
+			named, ok := a.(sql.NamedArg)
+			if !ok {
+				named.Value = a
+			}
 			place := fmt.Sprintf("%s|%s|%d", text.text, named.Name, i)
 			kind := fmt.Sprintf("%T", named.Value)
-			require.Contains(t, []string{kind, ""}, kinds[place], "@%s changes its type", named.Name)
+			require.Contains(t, []string{kind, ""}, kinds[place], "parameter %d, @%s, changes its type", i, named.Name)
 			kinds[place] = kind
 		}
 	}
@@ -123,10 +105,13 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		note(t, s)
 	}
 	for n := 1; n <= 512; n *= 2 {
-		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
-		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
+		for _, shape := range shapes {
+			note(t, q.Enqueue(batchOf(n, shape)))
+			note(t, q.EnqueueNew(batchOf(n, shape)))
+		}
 	}
-	require.Equal(t, 78, len(known))
+	const all = 58 + 160
+	require.Equal(t, all, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 235).Draw(t, "n")
@@ -158,7 +143,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		} {
 			note(t, s)
 		}
-		require.Equal(t, 78, len(known))
+		require.Equal(t, all, len(known))
 	})
 }
 

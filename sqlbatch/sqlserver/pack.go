@@ -18,10 +18,9 @@ const (
 	nackBytes       = 16 + 8 + 8 + 6     // id, fence, delay, place of the error text
 	deadLetterBytes = 16 + 8 + 6 + 1 + 8 // id, fence, place of the error text, twice the cause and the attempts to refund, fingerprint
 	idBytes         = 16
-	keyBytes        = 4 + 1          // place of a key among the keys
-	markBytes       = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
-	listBytes       = 7999           // the longest list, below where varbinary(8000) ends
-	listRecords     = 20 * 20        // as many as the statements count up to
+	keyBytes        = 4 + 1   // place of a key among the keys
+	listBytes       = 7999    // the longest list, below where varbinary(8000) ends
+	listRecords     = 20 * 20 // as many as the statements count up to
 	dayMillis       = 24 * 60 * 60 * 1000
 	nameUnits       = 200 // of nvarchar(200), for a consumer's name or host
 )
@@ -101,14 +100,6 @@ func packKeys(keys []string) (list, all []byte) {
 		all = append(all, k...)
 	}
 	return list, all
-}
-
-// packMark writes the fixed part of a row to enqueue. A time to live of 0 means none.
-func packMark(b []byte, r *sqlbatch.Row) []byte {
-	b = append(b, r.ID[:]...)
-	b = append(b, byte(r.Priority-sqlbatch.PriorityLow))
-	b = packSpan(b, build.Milliseconds(r.Delay))
-	return packSpan(b, build.Milliseconds(r.TTL))
 }
 
 // texts joins error texts, as UTF-16LE, the encoding of nvarchar. They are sent as bytes because SUBSTRING of an nvarchar counts

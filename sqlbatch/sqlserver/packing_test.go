@@ -30,17 +30,26 @@ func FuzzSettlesArePacked(f *testing.F) {
 	suite.FuzzSettles(f, sqlserver.Dialect, endsOf, func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") })
 }
 
-// argument returns the value of a named parameter.
-func argument[T any](t require.TestingT, s sqlbatch.Statement, name string) T {
-	for _, a := range s.Args[2:] {
-		if n := a.(sql.NamedArg); n.Name == name {
-			v, ok := n.Value.(T)
-			require.True(t, ok, "@%s is a %T", name, n.Value)
-			return v
+// argumentsOf returns the values of the declared parameters.
+func argumentsOf(s sqlbatch.Statement) map[string]any {
+	values := map[string]any{}
+	for i, declared := range strings.Split(s.Args[1].(string), ",") {
+		value := s.Args[2+i]
+		if named, ok := value.(sql.NamedArg); ok {
+			value = named.Value
 		}
+		values[strings.TrimPrefix(strings.Fields(declared)[0], "@")] = value
 	}
-	require.Fail(t, "no parameter", name)
-	panic("unreachable")
+	return values
+}
+
+// argument returns the value of a declared parameter.
+func argument[T any](t require.TestingT, s sqlbatch.Statement, name string) T {
+	value, declared := argumentsOf(s)[name]
+	require.True(t, declared, "no parameter @%s", name)
+	v, ok := value.(T)
+	require.True(t, ok, "@%s is a %T", name, value)
+	return v
 }
 
 func records(t require.TestingT, list []byte, size int) [][]byte {
@@ -71,38 +80,37 @@ func place(texts []byte, offset, length int64) string {
 	return string(utf16.Decode(units))
 }
 
-// rowsOf reads @m0, @k0, @h0, @b0, @m1 … of a size.
+// rowsOf reads the lists of ids, @i and @j, and @m0, @k0, @h0, @b0, @m1 … of a size.
 func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
-	values := map[string][]byte{}
-	for _, a := range st.Args[2:] {
-		named := a.(sql.NamedArg)
-		_, twice := values[named.Name]
-		require.False(t, twice, named.Name)
-		values[named.Name] = named.Value.([]byte)
+	values := argumentsOf(st)
+	part := func(name string, i int) []byte {
+		v, _ := values[name+strconv.Itoa(i)].([]byte)
+		return v
 	}
-	for i := 0; ; i++ {
-		n := strconv.Itoa(i)
-		m := values["m"+n]
-		if m == nil {
-			require.Less(t, i, len(values))
-			break
+	ids := slices.Clone(values["i"].([]byte))
+	if more, ok := values["j"]; ok {
+		require.Len(t, ids, 256*16)
+		ids = append(ids, more.([]byte)...)
+	}
+	for i, id := range records(t, ids, 16) {
+		row := sqlbatch.Row{ID: [16]byte(id), Key: string(part("k", i)), Headers: part("h", i), Body: part("b", i)}
+		if m, ok := values["m"+strconv.Itoa(i)]; ok {
+			m := m.([]byte)
+			require.GreaterOrEqual(t, len(m), 17)
+			span := func(at int) time.Duration {
+				days, ms := integer(m, at, 4), integer(m, at+4, 4)
+				require.Less(t, ms, int64(day))
+				return time.Duration(days*day+ms) * time.Millisecond
+			}
+			row.Priority, row.Delay, row.TTL, row.Type = int8(m[0])-1, span(2), span(10), string(m[17:])
 		}
-		require.GreaterOrEqual(t, len(m), 33)
-		span := func(at int) time.Duration {
-			days, ms := integer(m, at, 4), integer(m, at+4, 4)
-			require.Less(t, ms, int64(day))
-			return time.Duration(days*day+ms) * time.Millisecond
-		}
-		rows = append(rows, sqlbatch.Row{
-			ID: [16]byte(m[:16]), Priority: int8(m[16]) - 1, Delay: span(18), TTL: span(26),
-			Key: string(values["k"+n]), Type: string(m[33:]), Headers: values["h"+n], Body: values["b"+n],
-		})
-		require.NotNil(t, values["b"+n], "a body is never NULL")
+		rows = append(rows, row)
+		require.NotNil(t, row.Body, "a body is never NULL")
 	}
 	for name, v := range values {
-		i, err := strconv.Atoi(name[1:])
-		require.NoError(t, err)
-		require.True(t, v == nil || i < len(rows), "@%s is of no row", name)
+		if i, err := strconv.Atoi(name[1:]); err == nil && i >= len(rows) {
+			require.Nil(t, v, "@%s is of no row", name)
+		}
 	}
 	return rows
 }
@@ -132,8 +140,8 @@ func TestOrdersNewRowsByKeyAndOthersByID(t *testing.T) {
 	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 	rows := []sqlbatch.Row{{ID: [16]byte{2}, Key: "a"}, {ID: [16]byte{3}}, {ID: [16]byte{1}, Key: "b"}}
 	ids := func(s sqlbatch.Statement) (ids []byte) {
-		for _, name := range []string{"m0", "m1", "m2"} {
-			ids = append(ids, argument[[]byte](t, s, name)[0])
+		for _, row := range rowsOf(t, s) {
+			ids = append(ids, row.ID[0])
 		}
 		return ids
 	}
@@ -143,12 +151,12 @@ func TestOrdersNewRowsByKeyAndOthersByID(t *testing.T) {
 }
 
 func TestSendsAnEmptyBodyForNoBody(t *testing.T) {
-	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Enqueue([]sqlbatch.Row{{ID: [16]byte{1}}, {ID: [16]byte{2}}, {ID: [16]byte{3}}})
+	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Enqueue([]sqlbatch.Row{{ID: [16]byte{1}, Key: "k"}, {ID: [16]byte{2}, Headers: []byte{1}}, {ID: [16]byte{3}}})
 	for _, name := range []string{"b0", "b1", "b2"} {
 		require.NotNil(t, argument[[]byte](t, s, name), name)
 		require.Empty(t, argument[[]byte](t, s, name), name)
 	}
-	for _, name := range []string{"k0", "h0", "m3", "b3"} {
+	for _, name := range []string{"k1", "k2", "h0", "h2", "k3", "h3", "b3"} {
 		require.Nil(t, argument[[]byte](t, s, name), name)
 	}
 }

@@ -112,7 +112,7 @@ func sampleOf(typ sqltype.Type) (sqltype.Value, error) {
 	case isInteger(typ.Kind):
 		return convert(int64(1), typeBigInt, typ, 0)
 	case isBytes(typ.Kind):
-		return fitBytes(make([]byte, 20), typ, false), nil
+		return fitBytes(make([]byte, 17), typ, false), nil // an ID and more; the mark of a message without a type
 	}
 	return "x", nil
 }

@@ -57,7 +57,7 @@ var marks = []struct {
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
 	{"AS due_in,", Rescan},
-	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
+	{"FROM (VALUES (@i,0,", Enqueue},
 	{"attempts = q.attempts - 1,", Release},
 	{"38 * (x.i + y.i)", Nack},
 	{"39 * (x.i + y.i)", DeadLetter},

@@ -1,4 +1,4 @@
--- @m0 varbinary(133), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max), @m1 varbinary(133), @k1 varbinary(200), @h1 varbinary(max), @b1 varbinary(max), @m2 varbinary(133), @k2 varbinary(200), @h2 varbinary(max), @b2 varbinary(max), @m3 varbinary(133), @k3 varbinary(200), @h3 varbinary(max), @b3 varbinary(max)
+-- @i varbinary(8000),@b0 varbinary(max),@b1 varbinary(max),@b2 varbinary(max),@b3 varbinary(max)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -6,13 +6,7 @@ SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, [type], headers, body)
-SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
-       CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
-       DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
-       @now,
-       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
-            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
-       v.k, CASE WHEN DATALENGTH(v.m) > 33 THEN SUBSTRING(v.m, 34, 100) END, v.h, v.b
-FROM (VALUES (@m0, @k0, @h0, @b0), (@m1, @k1, @h1, @b1), (@m2, @k2, @h2, @b2), (@m3, @k3, @h3, @b3)) AS v (m, k, h, b)
-WHERE v.m IS NOT NULL;
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, body)
+SELECT CONVERT(binary(16), SUBSTRING(v.i, 16 * (v.n % 256) + 1, 16)), @now, @now, v.b
+FROM (VALUES (@i,0,@b0),(@i,1,@b1),(@i,2,@b2),(@i,3,@b3)) AS v (i, n, b)
+WHERE v.n % 256 < DATALENGTH(v.i) / 16;

@@ -1,4 +1,4 @@
--- @m0 varbinary(340), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max), @m1 varbinary(340), @k1 varbinary(200), @h1 varbinary(max), @b1 varbinary(max), @m2 varbinary(340), @k2 varbinary(200), @h2 varbinary(max), @b2 varbinary(max), @m3 varbinary(340), @k3 varbinary(200), @h3 varbinary(max), @b3 varbinary(max)
+-- @i varbinary(8000),@m0 varbinary(315),@b0 varbinary(max),@m1 varbinary(315),@b1 varbinary(max),@m2 varbinary(315),@b2 varbinary(max),@m3 varbinary(315),@b3 varbinary(max)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -16,20 +16,18 @@ BEGIN
     THROW 51873, N'chanq: the application lock of senders was not granted within ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR [dbo].[chanq_orders__seq];
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, [type], headers, body)
-SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, [type], body)
+SELECT CONVERT(binary(16), SUBSTRING(v.i, 16 * (v.n % 256) + 1, 16)),
        @now,
        @now,
-       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
-            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
-       CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
-       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
-       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
-       CASE WHEN SUBSTRING(v.m, 40, 1) <> 0x00 THEN SUBSTRING(v.m, 41, CONVERT(int, SUBSTRING(v.m, 40, 1))) END,
-       v.k,
-       CASE WHEN DATALENGTH(v.m) > 40 + CONVERT(int, SUBSTRING(v.m, 40, 1)) THEN SUBSTRING(v.m, 41 + CONVERT(int, SUBSTRING(v.m, 40, 1)), 100) END,
-       v.h, v.b
-FROM (VALUES (@m0, @k0, @h0, @b0), (@m1, @k1, @h1, @b1), (@m2, @k2, @h2, @b2), (@m3, @k3, @h3, @b3)) AS v (m, k, h, b)
-WHERE v.m IS NOT NULL;
+       CASE WHEN SUBSTRING(v.m, 1, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 1, 4)), @now)) END,
+       CONVERT(smallint, SUBSTRING(v.m, 9, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 11, 4)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 11, 4)),
+       CASE WHEN SUBSTRING(v.m, 15, 1) <> 0x00 THEN SUBSTRING(v.m, 16, CONVERT(int, SUBSTRING(v.m, 15, 1))) END,
+       CASE WHEN DATALENGTH(v.m) > 15 + CONVERT(int, SUBSTRING(v.m, 15, 1)) THEN SUBSTRING(v.m, 16 + CONVERT(int, SUBSTRING(v.m, 15, 1)), 100) END, v.b
+FROM (VALUES (@i,0,@m0,@b0),(@i,1,@m1,@b1),(@i,2,@m2,@b2),(@i,3,@m3,@b3)) AS v (i, n, m, b)
+WHERE v.n % 256 < DATALENGTH(v.i) / 16;
 EXEC @granted = sys.sp_releaseapplock @Resource = @gate, @LockOwner = N'Transaction';
 COMMIT TRANSACTION;
