@@ -22,7 +22,6 @@ type OrderedTable interface {
 type Reader struct {
 	slots *Slots
 	table OrderedTable
-	bare  bool // reads leave out contents, because a read of a single message has failed
 }
 
 // slotsPause is the pause after a statement about slots that failed.
@@ -72,7 +71,6 @@ func (r *Reader) rolledBack(err error) bool { return r.slots.cfg.Classify(err) =
 // work runs the next task of the sequencer.
 func (r *Reader) work(b order.Budget) (did Did, err error) {
 	s := r.slots
-	b.Bare = r.bare
 	s.mu.Lock()
 	t := s.seq.Plan(b, base.Now())
 	s.mu.Unlock()
@@ -119,17 +117,12 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	return did, err
 }
 
-// unreadable detects a message that cannot be read. After a failed read or refill of one message, reads and refills
-// leave out contents, so that the message is known by its ID. If its contents cannot be fetched twice in a row,
-// although its row can be read each time, the message is the cause. The function returns what is known of the message
-// without its contents, or nil.
+// unreadable detects a message that cannot be read. After failed reads, those of one message leave out its contents, so
+// that it is known by its ID. If its contents cannot be fetched twice in a row, although its row can be read each time,
+// the message is the cause. The function returns what is known of the message without its contents, or nil.
 func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
 	switch {
-	case (t.Kind == order.Read || t.Kind == order.Refill) && t.Rows > 0 && err != nil:
-		r.bare = t.Rows == 1
-		return nil
 	case t.Kind == order.Fetch && err == nil:
-		r.bare = false
 		for _, m := range t.Messages {
 			m.Unfetched = false
 		}
@@ -148,7 +141,7 @@ func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
 		m.Unfetched = true
 		return nil
 	}
-	m.Unfetched, r.bare = false, false
+	m.Unfetched = false
 	a.Last.Unread = err
 	return &a.Last
 }

@@ -2,7 +2,7 @@ package order
 
 import (
 	"encoding/binary"
-	"hash/fnv"
+	"math/rand/v2"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -102,12 +102,13 @@ func (q *queues) scatter(m *Message, lapses int, now time.Duration) {
 	if m.lapses != lapses {
 		m.lapses, m.after = lapses, now
 		if most := sqlbatch.Scatter(m.lapses); most > 0 && !q.crashed(m) {
-			h := fnv.New64a()
-			h.Write(m.ID[:])
-			h.Write(binary.BigEndian.AppendUint64(nil, uint64(m.key.slot.Fence)))
-			h.Write([]byte{byte(m.lapses)})
-			m.after += time.Duration(h.Sum64() % uint64(most))
+			m.after += time.Duration(random(m.ID, m.key.slot.Fence+int64(lapses)).Int64N(int64(most)))
 		}
 	}
 	m.dueAt = max(m.dueAt, m.after)
+}
+
+// random returns random numbers that depend on an ID and a number.
+func random(id [16]byte, n int64) *rand.Rand {
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(id[8:]), uint64(n)))
 }

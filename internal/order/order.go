@@ -214,9 +214,8 @@ type Budget struct {
 	Items  int  // messages of one statement
 	Lapsed int  // messages that have lost a lease, of one Mark; 0: one
 	Fetch  int  // messages whose contents one statement reads
-	Rows   int  // messages that a Refill reads; 0: no bound
+	Rows   int  // messages that a Refill reads; 0: no bound; 1: it and a Read are without contents
 	Poll   bool // read although nothing indicates new rows
-	Bare   bool // Read and Refill without contents
 }
 
 // Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence. For messages that they do not

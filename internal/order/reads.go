@@ -87,7 +87,7 @@ func (r *reads) plan(b Budget, now time.Duration) *Task {
 		t.Slots = append(t.Slots, sl.owned())
 		t.Old = max(t.Old, sl.Old)
 	}
-	if b.Bare {
+	if b.Rows == 1 { // reads of more have failed: each message is to be known by its ID, and then fetched
 		t.Old = None
 	}
 	clear(r.mem.ended)

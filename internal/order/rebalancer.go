@@ -2,9 +2,7 @@ package order
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -218,8 +216,6 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 		}
 		n.fence = row.Fence
 	case n.state == foreign:
-	case n.state == asked && free:
-		r.messages.Drop(row.Slot, now)
 	default:
 		r.lose(row.Slot, now)
 	}
@@ -234,8 +230,8 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 // grow marks slots to be taken, up to the share, or more if they starve. Each consumer tries them in another order.
 func (r *Rebalancer) grow(share int, now time.Duration) {
 	had := r.notes.count(owned, asked)
-	have, random := had, rand.New(rand.NewPCG(binary.LittleEndian.Uint64(r.self[8:]), uint64(now)))
-	for _, i := range random.Perm(len(r.notes)) {
+	have := had
+	for _, i := range random(r.self, int64(now)).Perm(len(r.notes)) {
 		n := &r.notes[i]
 		free := n.state == foreign && n.free > 0
 		starves := free && now-n.free >= 2*lookEvery

@@ -130,7 +130,7 @@ func (s *Sequencer) Blocked(t *Task) (split bool) {
 		return false
 	}
 	t.walk.blocked = true
-	split = len(t.Slots) > 1 // else Answer delays its next read
+	split = len(t.walk.slots) > 1 // else Answer delays its next read
 	if split {
 		s.reads.split(t.walk)
 	}

@@ -187,6 +187,17 @@ func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {
 	require.Equal(t, int64(9), o.one().Seq)
 }
 
+func TestAReadThatEndsAtARowOfASpilledKeyIsContinuedThere(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(6, 1, 2, 3, 4, 5, 6)
+	r := o.plan(Read)
+	require.Equal(t, []string{"a"}, r.Keys)
+	o.answer(r, 100, row(50)) // it has walked as many rows of the key as one read may
+	r = o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now)
+	require.NotNil(t, r, "there are more")
+	require.Equal(t, int64(50), r.Cursor)
+}
+
 func TestARefillThatEndsBeforeTheSpilledNumberOfAKeyLeavesIt(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
 	rows := []Row{row(1), row(2), row(3), row(4), row(5), row(20)}

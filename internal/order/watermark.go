@@ -21,9 +21,8 @@ type Watermark struct {
 
 // sender is an open sender. Its numbers are greater than its bound.
 type sender struct {
-	bound     int64 // the last number drawn before the sender was first seen; 0: unknown
-	since     time.Duration
-	straggles bool
+	bound int64 // the last number drawn before the sender was first seen; 0: unknown
+	since time.Duration
 }
 
 // Sample adds a sample. renamed means that a sender of an earlier sample might be open under an unknown name. from is
@@ -46,15 +45,14 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 		case here[name] != nil:
 		case renamed:
 			here[name] = s
-		case s.straggles:
+		case w.Ready > s.bound: // it was a straggler
 			from = min(from, s.bound)
 		}
 	}
 	w.open, w.drawn = here, drawn
 	ready := drawn
 	for _, s := range here {
-		s.straggles = s.straggles || now-s.since > stragglesAfter
-		if !s.straggles {
+		if now-s.since <= stragglesAfter {
 			ready = min(ready, s.bound)
 		}
 	}

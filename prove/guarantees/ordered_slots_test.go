@@ -136,8 +136,7 @@ func slotsAtWork(w *world) {
 	w.slotsBalanced(balanceWithin, a, b)
 }
 
-// slotsIdle counts the statements from the eleventh poll on: before, the set of consumers might
-// count as changed. Heartbeats, which are followed by a read of the policy, do not count.
+// slotsIdle counts the statements from the eleventh poll on. Heartbeats, which are followed by a read of the policy, do not count.
 func slotsIdle(w *world) {
 	_, start, _ := w.manySlotted(slotLease)
 	faults, c := start()
@@ -152,5 +151,5 @@ func slotsIdle(w *world) {
 	})
 	began := time.Now()
 	w.Eventually("four polls and four reads", func() bool { return queries.Load() >= 8 })
-	require.GreaterOrEqual(w, time.Since(began), 3*time.Second, "the first of each might begin immediately")
+	require.GreaterOrEqual(w, time.Since(began), 2500*time.Millisecond, "the first of each might begin immediately, and late")
 }
