@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -211,7 +210,7 @@ func (c *compiler) selectList(b *block, list []ast.SelectElement) error {
 			}
 			b.assign = append(b.assign, a)
 		default:
-			return errUnsupported(fmt.Sprintf("%T", e))
+			return errUnsupportedAt(e)
 		}
 	}
 	if len(b.assign) > 0 && len(b.cols) > 0 {

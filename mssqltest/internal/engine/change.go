@@ -166,7 +166,7 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 	for _, clause := range clauses {
 		a, ok := clause.(*ast.AssignmentSetClause)
 		if !ok {
-			return errUnsupported(fmt.Sprintf("%T", clause))
+			return errUnsupportedAt(clause)
 		}
 		if a.Column == nil || a.Variable != nil {
 			return errUnsupported("UPDATE … SET @v")

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/hex"
-	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -73,7 +72,7 @@ func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
 	case *ast.ScalarSubquery:
 		return c.scalarSubquery(e.QueryExpression)
 	}
-	return nil, errUnsupported(fmt.Sprintf("%T", e))
+	return nil, errUnsupportedAt(e)
 }
 
 func integerLiteral(s string) (*scalar, error) {

@@ -72,6 +72,7 @@ func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error 
 		return nil
 	}
 	if e, ok := err.(*sqltype.Error); ok {
+		located(e, 1)
 		s.report(e)
 		if s.set.xactAbort && s.trancount > 0 {
 			s.rollbackAll()

@@ -55,7 +55,7 @@ func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 		case *ast.CheckConstraintDefinition:
 			checks = append(checks, unmade{k, ""})
 		default:
-			return errUnsupported(fmt.Sprintf("%T", tc))
+			return errUnsupportedAt(tc)
 		}
 	}
 	for _, k := range checks {
@@ -125,7 +125,7 @@ func (c *compiler) defineColumn(t *table, d *ast.ColumnDefinition) ([]*ast.Uniqu
 			keys = append(keys, k)
 		case *ast.CheckConstraintDefinition: // see checksOf
 		default:
-			return nil, errUnsupported(fmt.Sprintf("%T", k))
+			return nil, errUnsupportedAt(k)
 		}
 	}
 	if d.IdentityOptions != nil {
