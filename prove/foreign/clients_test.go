@@ -140,6 +140,15 @@ func TestAllMessagesOfApplicationsInOtherLanguagesAreDelivered(t *testing.T) {
 			return exec.CommandContext(s.Soon(), java, "-Dfile.encoding=UTF-8", "-cp", jars, filepath.Join(drivers, "Send.java"))
 		})
 	})
+	for _, library := range []string{"sqlclient", "dapper", "ef"} {
+		t.Run(library, func(t *testing.T) {
+			program := os.Getenv("CHANQ_TEST_DOTNET")
+			if program == "" {
+				t.Skip("NOT TESTED with .NET: the workflow clients builds its program")
+			}
+			sends(t, func(s *shop) *exec.Cmd { return exec.CommandContext(s.Soon(), "dotnet", program, library) })
+		})
+	}
 	t.Run("tsql", func(t *testing.T) {
 		if _, err := exec.LookPath("tsql"); err != nil {
 			t.Skip("NOT TESTED by tsql: it is not installed (.ci/run installs it)")

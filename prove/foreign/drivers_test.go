@@ -101,7 +101,7 @@ func TestFreeTDSWorksWithTheEmulator(t *testing.T) {
 	speaks(t, mssqltest.Options{Clock: mssqltest.Stopped()}, nil, pyMSSQL(t), "freetds.py")
 }
 
-// speaks runs a script of testdata/clients against an emulator; each check that it reports is a subtest.
+// speaks runs a script of testdata/drivers against an emulator; each check that it reports is a subtest.
 func speaks(t *testing.T, o mssqltest.Options, environment []string, program, script string) {
 	t.Helper()
 	srv := mssqltest.Start(t, o)

@@ -462,4 +462,6 @@ type frame struct {
 	proc   string
 	made   options // of the procedure's creation
 	status int64   // of RETURN
+
+	identity sqltype.Value // of the last INSERT of a procedure or a dynamic batch
 }

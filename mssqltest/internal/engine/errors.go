@@ -49,9 +49,10 @@ func errMissingParam(proc, name string) error {
 }
 
 func errDuplicateKey(t *table, ix *index, value string) error {
-	if ix.primary {
-		return severity(14, 2627, "Violation of PRIMARY KEY constraint '%s'. Cannot insert duplicate key in object '%s'. The duplicate key value is (%s).",
-			ix.name, t.qualified(), value)
+	if ix.constraint {
+		kind := map[bool]string{true: "PRIMARY", false: "UNIQUE"}[ix.primary]
+		return severity(14, 2627, "Violation of %s KEY constraint '%s'. Cannot insert duplicate key in object '%s'. The duplicate key value is (%s).",
+			kind, ix.name, t.qualified(), value)
 	}
 	return severity(14, 2601, "Cannot insert duplicate key row in object '%s' with unique index '%s'. The duplicate key value is (%s).",
 		t.qualified(), ix.name, value)

@@ -66,6 +66,11 @@ func (c *compiler) from(clause *ast.FromClause) (from, error) {
 // reference compiles one member of a FROM clause and puts its names in scope. lateral reports whether it may refer to the
 // members before it, as APPLY allows.
 func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error) {
+	f, err := c.member(ref, lateral)
+	return f, locatedAt(err, ref)
+}
+
+func (c *compiler) member(ref ast.TableReference, lateral bool) (from, error) {
 	switch r := ref.(type) {
 	case *ast.NamedTableReference:
 		return c.named(r, false)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"hash/crc32"
+	"math/big"
 	"strings"
 
 	"github.com/google/uuid"
@@ -43,8 +44,19 @@ func init() {
 		"ERROR_SEVERITY":    errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Class) }),
 		"ERROR_STATE":       errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.State) }),
 		"ERROR_LINE":        errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Line) }),
+		"SCOPE_IDENTITY":    {0, 0, scopeIdentity},
 		"XACT_STATE":        {0, 0, fromSession(typeSmallInt, xactState)},
 	}
+}
+
+// scopeIdentity is SCOPE_IDENTITY(), a numeric(38, 0).
+func scopeIdentity(*compiler, []*scalar) (*scalar, error) {
+	return derive(sqltype.Type{Kind: sqltype.Decimal, Precision: 38}, nil, func(x *exec) (sqltype.Value, error) {
+		if n, ok := (*x.s.scopeIdentity(x.f)).(int64); ok {
+			return new(big.Rat).SetInt64(n), nil
+		}
+		return nil, nil
+	}), nil
 }
 
 // databaseID is the number of the only database: the first after the server's own.

@@ -128,6 +128,9 @@ func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 			row[at] = t.nextIdentity
 			t.nextIdentity += t.increment
 			t.latch.Unlock()
+			if !t.private {
+				*x.s.scopeIdentity(x.f) = row[at]
+			}
 		case !given[at] && col.byDefault != nil:
 			v, err := col.byDefault.eval(x)
 			if err != nil {

@@ -56,3 +56,16 @@ func TestAnUnsupportedConstructEndsTheBatch(t *testing.T) {
 	require.Equal(t, "not supported by mssqltest: the function UPPER, line 3", w.errors[0].Message)
 	require.Equal(t, int64(3), c.scalar("SELECT COUNT(*) FROM dbo.items"))
 }
+
+func TestTheLineIsThatOfTheConstruct(t *testing.T) {
+	c := withItems(t, 1).client()
+	for text, line := range map[string]int32{
+		"SELECT id\nFROM dbo.items\nWHERE id = LEN(note)":                              3,
+		"SELECT id,\n    UPPER(note)\nFROM dbo.items":                                  2,
+		"SELECT i.id\nFROM dbo.items AS i\nLEFT JOIN dbo.items AS j\nON i.id = j.id":   3,
+		"SELECT id\nFROM sys.columns":                                                  2,
+		"SELECT 1;\nUPDATE dbo.items\nSET due = 1,\n    note = REPLACE(note, 'a', '')": 4,
+	} {
+		require.Equal(t, line, c.fails(40517, text).Line, text)
+	}
+}

@@ -22,11 +22,19 @@ func errUnsupported(what string) error {
 
 // errUnsupportedAt is errUnsupported for a part of a tree.
 func errUnsupportedAt(part any) error {
-	e := sqlError(unsupportedNumber, "not supported by mssqltest: %s", construct(part))
-	if f, ok := part.(interface{ Frag() *ast.Fragment }); ok && f.Frag().StartLine > 0 {
-		located(e, int32(f.Frag().StartLine))
+	return locatedAt(errUnsupported(construct(part)), part)
+}
+
+// locatedAt adds the line of a part of a tree to an error about a construct that has none.
+func locatedAt(err error, part any) error {
+	e, ok := err.(*sqltype.Error)
+	if !ok || e.Number != unsupportedNumber {
+		return err
 	}
-	return e
+	if f, ok := part.(interface{ Frag() *ast.Fragment }); ok && f.Frag().StartLine > 0 {
+		return located(e, int32(f.Frag().StartLine))
+	}
+	return err
 }
 
 // construct names the kind of a part of a tree: "merge" for a MergeStatement.
@@ -109,14 +117,14 @@ func words(v reflect.Value, known map[string]bool) {
 var grammar = wordSet(`
 add after all allow_page_locks allow_row_locks allow_snapshot_isolation alter and ansi_defaults
 ansi_null_dflt_off ansi_null_dflt_on ansi_nulls ansi_padding ansi_warnings apply arithabort arithignore as asc
-authorization auto_close begin between break by cache case cast catch check close clustered collate commit
+authorization auto_close coalesce begin between break by cache case cast catch check close clustered collate commit
 committed compatibility_level concat_null_yields_null constraint context_info continue convert create cross
 current cursor cursor_close_on_commit database datefirst dateformat deadlock_priority deallocate declare
 default delay delayed_durability delete desc drop else end exec execute exists fast_forward fetch fmtonly for
-force forceplan forceseek forward_only from global grant holdlock identity if ignore_dup_key
+force forceplan forceseek forward_only from global grant holdlock identity iif if ignore_dup_key
 implicit_transactions in increment index inner insensitive insert into is isolation join keepfixed key
 language level like lock_escalation lock_timeout login loop maxvalue member minvalue next no nocount nolock
-nonclustered not nowait null numeric_roundabort off on open optimize option or order output pad_index password
+nonclustered not nowait null nullif numeric_roundabort off on open optimize option or order output pad_index password
 plan primary print proc procedure query_governor_cost_limit quoted_identifier raiserror read
 read_committed_snapshot read_only readcommitted readcommittedlock readpast readuncommitted repeatable
 repeatableread return role rollback rowcount rowlock save schema select sequence serializable set snapshot
