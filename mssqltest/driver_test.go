@@ -199,3 +199,13 @@ func TestHooksSeeAStatementBeforeAndAfter(t *testing.T) {
 	srv.SetHooks(mssqltest.Hooks{})
 	require.Equal(t, []string{"before InsertStatement", "applied InsertStatement"}, seen)
 }
+
+// What EF Core 8 sends for an entity whose key the database generates.
+func TestAnInsertOfEFCoreRuns(t *testing.T) {
+	t.Parallel()
+	srv := start(t, "CREATE TABLE dbo.jobs (id uniqueidentifier NOT NULL DEFAULT NEWID() PRIMARY KEY, body varbinary(max) NOT NULL)")
+	var id mssql.UniqueIdentifier
+	require.NoError(t, srv.DB().QueryRow("SET IMPLICIT_TRANSACTIONS OFF;\nSET NOCOUNT ON;\nINSERT INTO [dbo].[jobs] ([body])\nOUTPUT INSERTED.[id]\nVALUES (@p1);",
+		[]byte("x")).Scan(&id))
+	require.NotZero(t, id)
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -14,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -78,12 +79,90 @@ func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T
 	t.Parallel()
 	t.Run("tedious", func(t *testing.T) {
 		t.Parallel()
-		node, modules := mssqltest.Tedious(t)
+		node, modules := tedious(t)
 		runsBy(t, node, "tedious.js", modules)
 	})
 	t.Run("pymssql", func(t *testing.T) {
 		t.Parallel()
-		runsBy(t, mssqltest.PyMSSQL(t), "freetds.py")
+		runsBy(t, pyMSSQL(t), "freetds.py")
+	})
+}
+
+// environment tells a program where the database is.
+func (s *shop) environment(more ...string) []string {
+	u, err := url.Parse(s.Address)
+	require.NoError(s, err)
+	password, _ := u.User.Password()
+	return append(append(os.Environ(), "CHANQ_HOST="+u.Hostname(), "CHANQ_PORT="+u.Port(), "CHANQ_USER="+u.User.Username(),
+		"CHANQ_PASSWORD="+password, "CHANQ_DATABASE="+u.Query().Get("database"), "LC_ALL=C.UTF-8"), more...)
+}
+
+// Applications in other languages send 200 messages by INSERT and 200 by the procedure. Each is delivered once.
+func TestAllMessagesOfApplicationsInOtherLanguagesAreDelivered(t *testing.T) {
+	t.Parallel()
+	const count = 200
+	sends := func(t *testing.T, program func(*shop) *exec.Cmd) {
+		t.Parallel()
+		s := open(t, testdb.EmulatorSocket)
+		cmd := program(s)
+		cmd.Env = s.environment(append(cmd.Env, fmt.Sprint("CHANQ_COUNT=", count))...)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.NotContains(t, string(out), "Msg ", "tsql reports errors so")
+		seen := map[order]int{}
+		for _, l := range testdb.Take(s, testdb.Start(s, s.orders, chanq.ConsumerConfig{}), 2*count) {
+			seen[l.Body]++
+			require.NoError(t, l.Ack())
+		}
+		for n := range count {
+			for _, by := range []string{"insert", "procedure"} {
+				require.Equal(t, 1, seen[order{n, "Łódź by " + by}], "%d by %s", n, by)
+			}
+		}
+	}
+	t.Run("tedious", func(t *testing.T) {
+		node, modules := tedious(t)
+		sends(t, func(s *shop) *exec.Cmd {
+			cmd := exec.CommandContext(s.Soon(), node, filepath.Join(drivers, "send.js"))
+			cmd.Env = []string{modules}
+			return cmd
+		})
+	})
+	t.Run("pymssql", func(t *testing.T) {
+		python := pyMSSQL(t)
+		sends(t, func(s *shop) *exec.Cmd {
+			return exec.CommandContext(s.Soon(), python, filepath.Join(drivers, "send.py"))
+		})
+	})
+	t.Run("jdbc", func(t *testing.T) {
+		java, jars := jdbc(t)
+		sends(t, func(s *shop) *exec.Cmd {
+			return exec.CommandContext(s.Soon(), java, "-Dfile.encoding=UTF-8", "-cp", jars, filepath.Join(drivers, "Send.java"))
+		})
+	})
+	for _, library := range []string{"sqlclient", "dapper", "ef"} {
+		t.Run(library, func(t *testing.T) {
+			program := os.Getenv("CHANQ_TEST_DOTNET")
+			if program == "" {
+				t.Skip("NOT TESTED with .NET: the workflow clients builds its program")
+			}
+			sends(t, func(s *shop) *exec.Cmd { return exec.CommandContext(s.Soon(), "dotnet", program, library) })
+		})
+	}
+	t.Run("tsql", func(t *testing.T) {
+		if _, err := exec.LookPath("tsql"); err != nil {
+			t.Skip("NOT TESTED by tsql: it is not installed (.ci/run installs it)")
+		}
+		sends(t, func(s *shop) *exec.Cmd {
+			var text strings.Builder
+			for n := range count {
+				fmt.Fprintf(&text, "INSERT INTO dbo.chanq_orders (body) VALUES (CONVERT(varbinary(max), N'{\"n\": %d, \"name\": \"Łódź by insert\"}'))\nGO\n", n)
+				fmt.Fprintf(&text, "EXEC dbo.chanq_orders__send N'{\"n\": %d, \"name\": \"Łódź by procedure\"}'\nGO\n", n)
+			}
+			cmd := exec.CommandContext(s.Soon(), "tsql", tsqlArgs(s.Address)...)
+			cmd.Stdin, cmd.Env = strings.NewReader(text.String()), []string{"TDSVER=7.4"}
+			return cmd
+		})
 	})
 }
 
@@ -91,12 +170,8 @@ func TestEveryStatementOfTheDocumentRunsWithDriversOfOtherLanguages(t *testing.T
 // take a second to load.
 func runsBy(t *testing.T, program, script string, environment ...string) {
 	s := open(t, testdb.EmulatorSocket)
-	u, err := url.Parse(s.Address)
-	require.NoError(t, err)
-	password, _ := u.User.Password()
 	cmd := exec.CommandContext(s.Soon(), program, filepath.Join("testdata", script))
-	cmd.Env = append(append(os.Environ(), "CHANQ_HOST="+u.Hostname(), "CHANQ_PORT="+u.Port(), "CHANQ_USER="+u.User.Username(),
-		"CHANQ_PASSWORD="+password, "CHANQ_DATABASE="+u.Query().Get("database")), environment...)
+	cmd.Env = s.environment(environment...)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	in, err := cmd.StdinPipe()

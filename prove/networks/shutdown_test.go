@@ -123,9 +123,9 @@ func shutdown(r *rig, die func(*rig)) {
 	// statement timeout of 30 s has not passed. Goroutines of the proxy and the server for its
 	// connections are ignored.
 	others := []goleak.Option{before}
-	for _, f := range []string{"netproxy.(*link).run", "netproxy.(*link).forward", "netproxy.(*link).forward.func1",
-		"mssqltest/internal/tds.(*Conn).serve", "mssqltest/internal/tds.(*Conn).serve.func2"} {
-		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/prove/testdb/"+f))
+	for _, f := range []string{"prove/testdb/netproxy.(*link).run", "prove/testdb/netproxy.(*link).forward",
+		"prove/testdb/netproxy.(*link).forward.func1", "mssqltest/internal/tds.(*Conn).serve", "mssqltest/internal/tds.(*Conn).serve.func2"} {
+		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/"+f))
 	}
 	// pgx tries for 15 s to cancel an abandoned statement.
 	others = append(others, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))

@@ -63,7 +63,7 @@ func (b *batch) variable(name string) *variable { return b.names[strings.ToLower
 func parse(text string, declare []*param) (*batch, error) {
 	script, err := parser.Parse(context.Background(), strings.NewReader(text))
 	if err != nil {
-		return nil, severity(15, 102, "Incorrect syntax: %s.", err)
+		return nil, severity(15, 102, "Incorrect syntax, or not supported by mssqltest: %s.", err)
 	}
 	if hasGo(text) {
 		return nil, errSyntaxNear("GO")
@@ -74,6 +74,9 @@ func parse(text string, declare []*param) (*batch, error) {
 	}
 	if len(script.Batches) == 1 {
 		err = whole(opening(text), func() error { return b.compile(script.Batches[0].Statements) })
+	}
+	if err == nil {
+		err = checkWords(text, script)
 	}
 	return b, err
 }
@@ -276,7 +279,12 @@ func (b *batch) node(st ast.Statement) (*node, error) {
 	var err error
 	switch st := st.(type) {
 	case *ast.LabelStatement:
-		return nil, errSyntaxNear(st.Value)
+		if !strings.HasSuffix(b.span(st.Frag()), ":") {
+			return nil, errSyntaxNear(st.Value)
+		}
+		return nil, located(errUnsupported("the label "+strings.TrimSuffix(st.Value, ":")), n.line)
+	case *ast.ExecuteStatement:
+		err = b.checkExecute(st)
 	case *ast.BeginEndBlockStatement:
 		err = add(st.StatementList.Statements...)
 	case *ast.IfStatement:
@@ -289,6 +297,20 @@ func (b *batch) node(st ast.Statement) (*node, error) {
 		err = tryNode(st, add)
 	}
 	return n, err
+}
+
+// checkExecute refuses EXECUTE without that word but at the start of a batch ("EXECUTE (Transact-SQL)"). The parser also
+// takes words for one that belong to a statement before them.
+func (b *batch) checkExecute(st *ast.ExecuteStatement) error {
+	f := st.Frag()
+	if f.StartOffset == 0 && f.EndOffset() == len([]rune(b.text)) && len(b.body) == 0 && !grammar[lower(opening(b.text))] {
+		return nil
+	}
+	text := strings.TrimSpace(b.span(f))
+	if len(text) >= len("EXEC") && strings.EqualFold(text[:len("EXEC")], "EXEC") {
+		return nil
+	}
+	return located(severity(15, 102, "Incorrect syntax, or not supported by mssqltest: '%s', line %d.", opening(text), f.StartLine), int32(f.StartLine))
 }
 
 func statements(list *ast.StatementList) []ast.Statement {
@@ -311,34 +333,11 @@ func (b *batch) declarations(v reflect.Value) error {
 		if v.IsNil() {
 			return nil
 		}
-		switch n := v.Interface().(type) {
-		case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have separate variables
-			return nil
-		case *ast.NamedTableReference:
-			if err := b.checkHints(n); err != nil {
-				return err
-			}
-		case *ast.DeclareVariableElement:
-			if err := b.declarations(reflect.ValueOf(n.Value)); err != nil {
-				return err
-			}
-			return b.declareElement(n)
-		case *ast.DeclareTableVariableBody:
-			return b.declare(&variable{name: n.VariableName.Value, table: n.Definition})
-		case *ast.ExecuteParameter:
-			return b.declarations(reflect.ValueOf(&n.ParameterValue).Elem())
-		case *ast.VariableTableReference:
-			if x := b.variable(n.Variable.Name); x == nil || x.table == nil {
-				return errUndeclaredTable(n.Variable.Name)
-			}
-			return nil
-		case *ast.VariableReference:
-			if b.variable(n.Name) == nil {
-				return errUndeclared(n.Name)
-			}
-			return nil
+		err := b.declared(v)
+		if part, ok := v.Interface().(interface{ Frag() *ast.Fragment }); ok && part.Frag().StartLine > 0 {
+			return located(err, int32(part.Frag().StartLine))
 		}
-		return b.declarations(v.Elem())
+		return err
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Field(i).CanInterface() { // the field is exported
@@ -357,10 +356,48 @@ func (b *batch) declarations(v reflect.Value) error {
 	return nil
 }
 
+// declared walks one part of the tree.
+func (b *batch) declared(v reflect.Value) error {
+	switch n := v.Interface().(type) {
+	case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have separate variables
+		return nil
+	case *ast.CreateFunctionStatement:
+		return errUnsupportedAt(n)
+	case *ast.SchemaObjectName:
+		if n.DatabaseIdentifier != nil || n.ServerIdentifier != nil {
+			return errUnsupported("a name with a database, " + spelled(n))
+		}
+	case *ast.NamedTableReference:
+		if err := b.checkHints(n); err != nil {
+			return err
+		}
+	case *ast.DeclareVariableElement:
+		if err := b.declarations(reflect.ValueOf(n.Value)); err != nil {
+			return err
+		}
+		return b.declareElement(n)
+	case *ast.DeclareTableVariableBody:
+		return b.declare(&variable{name: n.VariableName.Value, table: n.Definition})
+	case *ast.ExecuteParameter:
+		return b.declarations(reflect.ValueOf(&n.ParameterValue).Elem())
+	case *ast.VariableTableReference:
+		if x := b.variable(n.Variable.Name); x == nil || x.table == nil {
+			return errUndeclaredTable(n.Variable.Name)
+		}
+		return nil
+	case *ast.VariableReference:
+		if b.variable(n.Name) == nil {
+			return errUndeclared(n.Name)
+		}
+		return nil
+	}
+	return b.declarations(v.Elem())
+}
+
 // declareElement notes one scalar.
 func (b *batch) declareElement(n *ast.DeclareVariableElement) error {
 	if n.DataType == nil || n.DataType.Name == nil {
-		return errUnsupported("the type in " + b.span(n.Frag()))
+		return errUnsupported("the type of " + n.VariableName.Value)
 	}
 	typ, err := typeOf(n.DataType, 1)
 	if err != nil {
@@ -424,4 +461,7 @@ type frame struct {
 	inProc bool
 	proc   string
 	made   options // of the procedure's creation
+	status int64   // of RETURN
+
+	identity sqltype.Value // of the last INSERT of a procedure or a dynamic batch
 }

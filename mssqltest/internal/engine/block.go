@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -211,7 +210,7 @@ func (c *compiler) selectList(b *block, list []ast.SelectElement) error {
 			}
 			b.assign = append(b.assign, a)
 		default:
-			return errUnsupported(fmt.Sprintf("%T", e))
+			return errUnsupportedAt(e)
 		}
 	}
 	if len(b.assign) > 0 && len(b.cols) > 0 {
@@ -230,8 +229,9 @@ func (c *compiler) assignment(v *ast.VariableReference, e ast.ScalarExpression, 
 	if to == nil || to.table != nil {
 		return assignment{}, errUndeclared(v.Name)
 	}
-	if kind != "" && kind != "Equals" {
-		return assignment{}, errUnsupported("SET … " + kind)
+	e, err := assigned(kind, v, e)
+	if err != nil {
+		return assignment{}, err
 	}
 	sc, err := c.scalar(e)
 	if err != nil {
@@ -239,6 +239,23 @@ func (c *compiler) assignment(v *ast.VariableReference, e ast.ScalarExpression, 
 	}
 	sc, err = castImplicit(sc, to.typ)
 	return assignment{at: to.at, val: sc}, err
+}
+
+// assigned returns the value of an assignment: of a += b it is a + b.
+func assigned(kind string, to, value ast.ScalarExpression) (ast.ScalarExpression, error) {
+	if kind == "" || kind == "Equals" {
+		return value, nil
+	}
+	operation := strings.TrimSuffix(kind, "Equals")
+	if operation == "Mod" {
+		operation = "Modulo"
+	}
+	if integerOps[operation] == nil {
+		return nil, errUnsupported("SET … " + kind)
+	}
+	return &ast.BinaryExpression{
+		BinaryExpressionType: operation, FirstExpression: to, SecondExpression: &ast.ParenthesisExpression{Expression: value},
+	}, nil
 }
 
 // note collects the columns of outer queries that the block needs.

@@ -110,6 +110,7 @@ type index struct {
 	cols       []int // of the key as declared
 	unique     bool
 	primary    bool
+	constraint bool // of a PRIMARY KEY or UNIQUE constraint
 	clustered  bool
 	filter     *cond
 	filterText string

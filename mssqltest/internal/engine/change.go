@@ -166,7 +166,7 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 	for _, clause := range clauses {
 		a, ok := clause.(*ast.AssignmentSetClause)
 		if !ok {
-			return errUnsupported(fmt.Sprintf("%T", clause))
+			return errUnsupportedAt(clause)
 		}
 		if a.Column == nil || a.Variable != nil {
 			return errUnsupported("UPDATE … SET @v")
@@ -190,10 +190,11 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 				return sqlError(264, "The column name '%s' is specified more than once in the SET clause or column list of an INSERT.", name)
 			}
 		}
-		if a.AssignmentKind != "" && a.AssignmentKind != "Equals" {
-			return errUnsupported("SET … " + a.AssignmentKind)
+		value, err := assigned(a.AssignmentKind, a.Column, a.NewValue)
+		if err != nil {
+			return err
 		}
-		val, err := p.c.scalar(a.NewValue)
+		val, err := p.c.scalar(value)
 		if err != nil {
 			return err
 		}

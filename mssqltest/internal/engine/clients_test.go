@@ -250,7 +250,7 @@ func TestParametersMayBeOfTheTypesBeforeMax(t *testing.T) {
 		p{"a", long(sqltype.VarChar), "å"}, p{"b", long(sqltype.NVarChar), "😀"}, p{"c", long(sqltype.VarBinary), []byte{1}})
 	require.Empty(t, w.errors)
 	require.Equal(t, Row{"å", "😀", []byte{1}}, w.sets[0][0])
-	c.fails(2715, "CREATE TABLE dbo.old (note text NULL)")
+	c.fails(40517, "CREATE TABLE dbo.old (note text NULL)")
 }
 
 func TestABareWordIsAStringToAProcedure(t *testing.T) {

@@ -23,7 +23,7 @@ func (e *Engine) compileList(list []*node) error {
 	for _, n := range list {
 		if hasPlan(n.st) {
 			if _, err := n.compilePlan(e.db); err != nil {
-				return err
+				return located(err, n.line)
 			}
 		}
 		for _, kids := range n.kids {

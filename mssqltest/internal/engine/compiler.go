@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -19,6 +19,7 @@ type compiler struct {
 	source string // text of the batch
 	scope  *scope
 	ctes   []cteDef
+	inside []string // the common table expressions that are being compiled
 	slots  int
 	spools int
 	uses   []*baseUse
@@ -37,6 +38,9 @@ type cteDef struct {
 	outer   []cteDef // the definitions that it may reference
 }
 
+// recursive reports whether a name is that of a common table expression that is being compiled.
+func (c *compiler) recursive(name string) bool { return slices.Contains(c.inside, lower(name)) }
+
 // queryHints are the OPTION clause.
 type queryHints struct{ forceOrder bool }
 
@@ -51,12 +55,12 @@ func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 		}
 		hint, ok := h.(*ast.OptimizerHint)
 		if !ok {
-			return errUnsupported(fmt.Sprintf("%T", h))
+			return errUnsupportedAt(h)
 		}
 		switch hint.HintKind {
 		case "ForceOrder":
 			c.hints.forceOrder = true
-		case "LoopJoin", "KeepFixedPlan": // a plan always follows the text
+		case "LoopJoin", "KeepFixedPlan", "Recompile": // a plan always follows the text
 		default:
 			return errUnsupported("OPTION (" + hint.HintKind + ")")
 		}

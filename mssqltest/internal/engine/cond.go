@@ -90,15 +90,38 @@ func (c *compiler) comparison(kind string, l, r ast.ScalarExpression) (*cond, er
 	if !ok {
 		return nil, errUnsupported(kind)
 	}
-	a, err := c.scalar(l)
+	a, err := c.operand(l)
 	if err != nil {
 		return nil, err
 	}
-	b, err := c.scalar(r)
+	b, err := c.operand(r)
 	if err != nil {
 		return nil, err
 	}
 	return compareCond(op, a, b)
+}
+
+// operand compiles an operand of a comparison. A NULL or a variable that is NULL equals NULL under ANSI_NULLS OFF ("SET
+// ANSI_NULLS (Transact-SQL)"), which is not supported.
+func (c *compiler) operand(e ast.ScalarExpression) (*scalar, error) {
+	sc, err := c.scalar(e)
+	if err != nil {
+		return nil, err
+	}
+	switch e.(type) {
+	case *ast.NullLiteral, *ast.VariableReference:
+	default:
+		return sc, nil
+	}
+	checked := *sc
+	checked.eval = func(x *exec) (sqltype.Value, error) {
+		v, err := sc.eval(x)
+		if err == nil && v == nil && x.s.set.options&ansiNulls == 0 {
+			err = errUnsupported("a comparison with NULL under ANSI_NULLS OFF")
+		}
+		return v, err
+	}
+	return &checked, nil
 }
 
 func compareCond(op string, a, b *scalar) (*cond, error) {
@@ -166,7 +189,7 @@ func (c *compiler) cond(e ast.BooleanExpression) (*cond, error) {
 	case *ast.BooleanLikeExpression:
 		return c.like(e)
 	}
-	return nil, errUnsupported(fmt.Sprintf("%T", e))
+	return nil, errUnsupportedAt(e)
 }
 
 func not(in *cond) *cond {
@@ -239,7 +262,7 @@ func (c *compiler) like(e *ast.BooleanLikeExpression) (*cond, error) {
 	text, converts := e.FirstExpression.(*ast.ConvertCall)
 	pattern, literal := e.SecondExpression.(*ast.StringLiteral)
 	if !converts || !literal || e.EscapeExpression != nil || text.Collation == nil || !strings.HasSuffix(strings.ToUpper(text.Collation.Value), "_BIN2") {
-		return nil, errUnsupported("LIKE, except CONVERT (…) COLLATE …_BIN2 LIKE and a literal,")
+		return nil, errUnsupported("LIKE but of CONVERT (…) COLLATE …_BIN2 and a literal")
 	}
 	a, err := c.scalar(text)
 	if err != nil {

@@ -86,6 +86,8 @@ func (s *Session) runSimple(f *frame, n *node) error {
 		}
 		s.sentResult(s.out.Message(&sqltype.Error{Number: 0, State: 1, Class: 0, Message: text, Line: n.line, Proc: f.proc}))
 		return nil
+	case *ast.RaiseErrorStatement:
+		return s.raise(f, n, st)
 	case *ast.ThrowStatement:
 		return s.throw(f, n, st)
 	case *ast.WaitForStatement:

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"fmt"
-
 	"github.com/sqlc-dev/teesql/ast"
 )
 
@@ -37,8 +35,10 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 	case *ast.DeclareCursorStatement:
 		name := lower(st.Name.Value)
 		for _, o := range st.CursorDefinition.Options {
-			if o.OptionKind == "Local" {
-				return errUnsupported("local cursor")
+			switch o.OptionKind {
+			case "Global", "ForwardOnly", "FastForward", "ReadOnly", "Static", "Insensitive":
+			default:
+				return errUnsupported("a cursor that is " + o.OptionKind)
 			}
 		}
 		if s.cursors[name] != nil {
@@ -89,7 +89,7 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 		delete(s.cursors, lower(unquote(st.Cursor.Name.Value)))
 		return nil
 	}
-	return errUnsupported(fmt.Sprintf("%T", n.st))
+	return errUnsupportedAt(n.st)
 }
 
 func (s *Session) fetch(f *frame, st *ast.FetchCursorStatement) error {

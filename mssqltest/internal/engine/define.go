@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -81,7 +80,7 @@ func (s *Session) defineIn(x *exec, n *node) error {
 	if done, err := x.security(n.st); done {
 		return err
 	}
-	return errUnsupported(strings.TrimPrefix(fmt.Sprintf("%T", n.st), "*ast."))
+	return errUnsupportedAt(n.st)
 }
 
 // undo adds a function that undoes a change of the catalog.
@@ -243,7 +242,7 @@ func (x *exec) alterTableSet(st *ast.AlterTableSetStatement) error {
 			t.escalate = value != "DISABLE"
 			x.undo(func() { t.escalate = was })
 		default:
-			return errUnsupported(fmt.Sprintf("%T", o))
+			return errUnsupportedAt(o)
 		}
 	}
 	return nil
@@ -279,7 +278,7 @@ func (x *exec) alterDatabase(st *ast.AlterDatabaseSetStatement) error {
 				db.level.Store(level)
 				continue
 			}
-			return errUnsupported(fmt.Sprintf("%T", o))
+			return errUnsupportedAt(o)
 		}
 		is := strings.EqualFold(on.OptionState, "On")
 		switch on.OptionKind {

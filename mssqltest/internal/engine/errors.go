@@ -20,12 +20,6 @@ func errSyntaxNear(near string) error {
 	return severity(15, 102, "Incorrect syntax near '%s'.", near)
 }
 
-// errUnsupported names a part that the emulator does not support. It is a syntax error of the kind that Azure SQL
-// returns for unsupported features.
-func errUnsupported(what string) error {
-	return sqlError(40517, "Keyword or statement option '%s' is not supported by this emulator of SQL Server.", what)
-}
-
 func errLogin(user string) error { return severity(14, 18456, "Login failed for user '%s'.", user) }
 
 func errUndeclared(name string) error {
@@ -55,9 +49,10 @@ func errMissingParam(proc, name string) error {
 }
 
 func errDuplicateKey(t *table, ix *index, value string) error {
-	if ix.primary {
-		return severity(14, 2627, "Violation of PRIMARY KEY constraint '%s'. Cannot insert duplicate key in object '%s'. The duplicate key value is (%s).",
-			ix.name, t.qualified(), value)
+	if ix.constraint {
+		kind := map[bool]string{true: "PRIMARY", false: "UNIQUE"}[ix.primary]
+		return severity(14, 2627, "Violation of %s KEY constraint '%s'. Cannot insert duplicate key in object '%s'. The duplicate key value is (%s).",
+			kind, ix.name, t.qualified(), value)
 	}
 	return severity(14, 2601, "Cannot insert duplicate key row in object '%s' with unique index '%s'. The duplicate key value is (%s).",
 		t.qualified(), ix.name, value)
@@ -157,7 +152,7 @@ func errConflict(t *table, database string) error {
 // endsBatch reports whether SQL Server does not run the rest of the batch after the error, even with XACT_ABORT OFF.
 func endsBatch(e *sqltype.Error) bool {
 	switch e.Number {
-	case 1205, 3609, 3960, 241, 245, 8114, 8169, 206, 257, 529:
+	case unsupportedNumber, 1205, 3609, 3960, 241, 245, 8114, 8169, 206, 257, 529:
 		return true
 	}
 	return e.Class >= 20
@@ -165,14 +160,14 @@ func endsBatch(e *sqltype.Error) bool {
 
 // rollsBack reports whether an error of endsBatch also ends the transaction.
 func rollsBack(e *sqltype.Error) bool {
-	return endsBatch(e) && e.Number != 206 && e.Number != 257 && e.Number != 529
+	return endsBatch(e) && e.Number != 206 && e.Number != 257 && e.Number != 529 && e.Number != unsupportedNumber
 }
 
 // endsScope reports whether the error was found when a statement was compiled: such errors end only the procedure or
 // batch that contains it.
 func endsScope(e *sqltype.Error) bool {
 	switch e.Number {
-	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 308, 109, 110, 1011, 8155:
+	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 201, 10738, 331, 333, 334, 4140, 1065, 308, 109, 110, 1011, 8155:
 		return true
 	}
 	return false

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/hex"
-	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -15,6 +14,11 @@ import (
 
 // scalar compiles an expression.
 func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
+	sc, err := c.expression(e)
+	return sc, locatedAt(err, e)
+}
+
+func (c *compiler) expression(e ast.ScalarExpression) (*scalar, error) {
 	if c.agg != nil {
 		if sc, done, err := c.agg.lookup(c, e); done || err != nil {
 			return sc, err
@@ -68,12 +72,28 @@ func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
 		return c.call(strings.ToUpper(e.FunctionName.Value), e.Parameters, e)
 	case *ast.SearchedCaseExpression:
 		return c.choice(e.WhenClauses, e.ElseExpression)
+	case *ast.CoalesceExpression:
+		last := len(e.Expressions) - 1
+		whens := make([]*ast.SearchedWhenClause, last)
+		for i, x := range e.Expressions[:last] {
+			whens[i] = when(&ast.BooleanIsNullExpression{IsNot: true, Expression: x}, x)
+		}
+		return c.choice(whens, e.Expressions[last])
+	case *ast.NullIfExpression:
+		same := &ast.BooleanComparisonExpression{ComparisonType: "Equals", FirstExpression: e.FirstExpression, SecondExpression: e.SecondExpression}
+		return c.choice([]*ast.SearchedWhenClause{when(same, &ast.NullLiteral{})}, e.FirstExpression)
+	case *ast.IIfCall:
+		return c.choice([]*ast.SearchedWhenClause{when(e.Predicate, e.ThenExpression)}, e.ElseExpression)
 	case *ast.NextValueForExpression:
 		return c.nextValue(e)
 	case *ast.ScalarSubquery:
 		return c.scalarSubquery(e.QueryExpression)
 	}
-	return nil, errUnsupported(fmt.Sprintf("%T", e))
+	return nil, errUnsupportedAt(e)
+}
+
+func when(is ast.BooleanExpression, then ast.ScalarExpression) *ast.SearchedWhenClause {
+	return &ast.SearchedWhenClause{WhenExpression: is, ThenExpression: then}
 }
 
 func integerLiteral(s string) (*scalar, error) {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -67,6 +66,11 @@ func (c *compiler) from(clause *ast.FromClause) (from, error) {
 // reference compiles one member of a FROM clause and puts its names in scope. lateral reports whether it may refer to the
 // members before it, as APPLY allows.
 func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error) {
+	f, err := c.member(ref, lateral)
+	return f, locatedAt(err, ref)
+}
+
+func (c *compiler) member(ref ast.TableReference, lateral bool) (from, error) {
 	switch r := ref.(type) {
 	case *ast.NamedTableReference:
 		return c.named(r, false)
@@ -86,7 +90,7 @@ func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error)
 	case *ast.UnqualifiedJoin:
 		return c.unqualifiedJoin(r)
 	}
-	return from{}, errUnsupported(fmt.Sprintf("%T", ref))
+	return from{}, errUnsupportedAt(ref)
 }
 
 func aliasOf(id *ast.Identifier) string {
@@ -121,8 +125,8 @@ func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) 
 		for i := len(c.ctes) - 1; i >= 0; i-- {
 			if cte := c.ctes[i]; cte.name == strings.ToLower(name) {
 				was := c.ctes
-				c.ctes = cte.outer
-				defer func() { c.ctes = was }()
+				c.ctes, c.inside = cte.outer, append(c.inside, cte.name)
+				defer func() { c.ctes, c.inside = was, c.inside[:len(c.inside)-1] }()
 				return add(c.derivedFor(cte.query, cte.columns, hints, false, target))
 			}
 		}
@@ -130,11 +134,16 @@ func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) 
 	if v := c.batch.variable(name); r.SchemaObject.SchemaIdentifier == nil && v != nil { // inserted or deleted, in a trigger
 		return c.tableVariable(&ast.VariableTableReference{Variable: &ast.VariableReference{Name: name}, Alias: r.Alias}, target)
 	}
+	if strings.EqualFold(schema, "INFORMATION_SCHEMA") {
+		return from{}, errUnsupported(spelled(r.SchemaObject))
+	}
 	if strings.EqualFold(schema, "sys") {
 		return add(c.systemView(name))
 	}
 	o := c.db.object(schema, name)
 	switch {
+	case o == nil && c.recursive(name):
+		return from{}, errUnsupported("the recursive common table expression " + name)
 	case o == nil:
 		return from{}, errNoObject(spelled(r.SchemaObject))
 	case o.view != nil:

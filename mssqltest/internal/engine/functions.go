@@ -2,6 +2,7 @@ package engine
 
 import (
 	"hash/crc32"
+	"math/big"
 	"strings"
 
 	"github.com/google/uuid"
@@ -38,8 +39,24 @@ func init() {
 		"INDEXPROPERTY":     {3, 3, indexProperty},
 		"SERVERPROPERTY":    {1, 1, serverProperty},
 		"HAS_PERMS_BY_NAME": {3, 3, hasPermsByName},
-		"ERROR_NUMBER":      {0, 0, fromSession(typeInt, errorNumber)},
+		"ERROR_NUMBER":      errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Number) }),
+		"ERROR_MESSAGE":     errorPart(typeText, func(e *sqltype.Error) sqltype.Value { return e.Message }),
+		"ERROR_SEVERITY":    errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Class) }),
+		"ERROR_STATE":       errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.State) }),
+		"ERROR_LINE":        errorPart(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Line) }),
+		"SCOPE_IDENTITY":    {0, 0, scopeIdentity},
+		"XACT_STATE":        {0, 0, fromSession(typeSmallInt, xactState)},
 	}
+}
+
+// scopeIdentity is SCOPE_IDENTITY(), a numeric(38, 0).
+func scopeIdentity(*compiler, []*scalar) (*scalar, error) {
+	return derive(sqltype.Type{Kind: sqltype.Decimal, Precision: 38}, nil, func(x *exec) (sqltype.Value, error) {
+		if n, ok := (*x.s.scopeIdentity(x.f)).(int64); ok {
+			return new(big.Rat).SetInt64(n), nil
+		}
+		return nil, nil
+	}), nil
 }
 
 // databaseID is the number of the only database: the first after the server's own.
@@ -47,7 +64,10 @@ const databaseID = int64(5)
 
 // call compiles a function of any kind: those whose first parameter is a date part, aggregates and all others.
 func (c *compiler) call(name string, params []ast.ScalarExpression, e *ast.FunctionCall) (*scalar, error) {
-	if e != nil && (e.OverClause != nil || e.CallTarget != nil) {
+	if e != nil && e.CallTarget != nil {
+		return nil, errUnsupported("the function or method " + name)
+	}
+	if e != nil && e.OverClause != nil {
 		return nil, errUnsupported(name + " OVER")
 	}
 	switch name {
@@ -58,7 +78,7 @@ func (c *compiler) call(name string, params []ast.ScalarExpression, e *ast.Funct
 	}
 	f, ok := functions[name]
 	if !ok {
-		return nil, sqlError(195, "'%s' is not a recognized built-in function name.", name)
+		return nil, errUnsupported("the function " + name)
 	}
 	if len(params) < f.min || len(params) > f.max {
 		return nil, sqlError(174, "The %s function requires %d argument(s).", strings.ToLower(name), f.min)
@@ -227,7 +247,7 @@ func globalVariable(name string) (*scalar, error) {
 	case "@@VERSION":
 		t, f = sqltype.Type{Kind: sqltype.NVarChar, Size: 300}, func(*Session) sqltype.Value { return "Microsoft SQL Server 2022 - the emulator of chanq, for tests" }
 	default:
-		return nil, errUndeclared(name)
+		return nil, errUnsupported(name)
 	}
 	return derive(t, nil, func(x *exec) (sqltype.Value, error) { return f(x.s), nil }), nil
 }

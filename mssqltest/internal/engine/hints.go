@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -52,7 +51,7 @@ func (c *compiler) tableHints(list []ast.TableHintType) (h tableHints, err error
 				return h, err
 			}
 		default:
-			return h, errUnsupported(fmt.Sprintf("%T", hint))
+			return h, errUnsupportedAt(hint)
 		}
 	}
 	if h.rowLock && !h.readCommittedLock {
@@ -109,10 +108,19 @@ func (h *tableHints) add(kind string) error {
 	case "FORCESEEK":
 		h.forceSeek = true
 	default:
+		if otherHints[strings.ToUpper(kind)] {
+			return errUnsupported("the hint " + strings.ToUpper(kind))
+		}
 		return sqlError(321, "\"%s\" is not a recognized table hints option. If it is intended as a parameter to a table-valued "+
 			"function or to the CHANGETABLE function, ensure that your database compatibility mode is set to 90.", kind)
 	}
 	return nil
+}
+
+// otherHints are the hints of the server that this engine does not have.
+var otherHints = map[string]bool{
+	"PAGLOCK": true, "NOWAIT": true, "SNAPSHOT": true, "NOEXPAND": true, "FORCESCAN": true, "KEEPIDENTITY": true,
+	"KEEPDEFAULTS": true, "IGNORE_CONSTRAINTS": true, "IGNORE_TRIGGERS": true, "IGNORECONSTRAINTS": true, "IGNORETRIGGERS": true,
 }
 
 // merge adds the hints of an outer reference: those of a view or an alias.

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"fmt"
-
 	"github.com/sqlc-dev/teesql/ast"
 
 	"github.com/chanq/chanq/mssqltest/internal/lock"
@@ -35,7 +33,7 @@ func (c *compiler) destination(ref ast.TableReference, columns []*ast.ColumnRefe
 			return nil, nil, err
 		}
 	default:
-		return nil, nil, errUnsupported(fmt.Sprintf("%T", ref))
+		return nil, nil, errUnsupportedAt(ref)
 	}
 	src := c.scope.sources[0]
 	u := src.target
@@ -130,6 +128,9 @@ func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 			row[at] = t.nextIdentity
 			t.nextIdentity += t.increment
 			t.latch.Unlock()
+			if !t.private {
+				*x.s.scopeIdentity(x.f) = row[at]
+			}
 		case !given[at] && col.byDefault != nil:
 			v, err := col.byDefault.eval(x)
 			if err != nil {
@@ -201,7 +202,7 @@ func (c *compiler) insert(st *ast.InsertStatement) (*insertPlan, error) {
 			err = d.accept(vals)
 		}
 	default:
-		err = errUnsupported(fmt.Sprintf("%T", s))
+		err = errUnsupportedAt(s)
 	}
 	if err != nil {
 		return nil, err

@@ -38,3 +38,16 @@ func TestEncodedKeysSortAsTheirValues(t *testing.T) {
 		require.Positive(t, bytes.Compare(ka, appendKey(nil, nil)), "NULL is the lowest")
 	})
 }
+
+func TestAUniqueConstraintIsAnIndexAndAnError(t *testing.T) {
+	c := newServer(t).client()
+	c.exec("CREATE TABLE dbo.u (id int IDENTITY NOT NULL PRIMARY KEY, code int NULL CONSTRAINT UQ_code UNIQUE, a int NOT NULL, b int NOT NULL, CONSTRAINT UQ_ab UNIQUE (a, b))")
+	c.exec("INSERT dbo.u (code, a, b) VALUES (1, 1, 1), (NULL, 1, 2)")
+	require.Contains(t, c.fails(2627, "INSERT dbo.u (code, a, b) VALUES (1, 2, 2)").Message, "Violation of UNIQUE KEY constraint 'UQ_code'")
+	require.Contains(t, c.fails(2627, "INSERT dbo.u (code, a, b) VALUES (3, 1, 2)").Message, "'UQ_ab'")
+	c.fails(2627, "INSERT dbo.u (code, a, b) VALUES (NULL, 3, 3)") // one NULL
+	require.Equal(t, int64(2), c.scalar("SELECT id FROM dbo.u WITH (INDEX (UQ_ab), FORCESEEK) WHERE a = 1 AND b = 2"))
+	c.fails(8110, "CREATE TABLE dbo.two (id int NOT NULL PRIMARY KEY, other int NOT NULL PRIMARY KEY)")
+	c.fails(8110, "CREATE TABLE dbo.two (id int NOT NULL PRIMARY KEY, other int NOT NULL UNIQUE CLUSTERED)")
+	c.exec("CREATE TABLE dbo.heap (id int NOT NULL UNIQUE, other int NOT NULL PRIMARY KEY)")
+}

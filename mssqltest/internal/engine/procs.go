@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -41,6 +40,7 @@ func (s *Session) runRPC(r *tds.Request) error {
 		return nil
 	}
 	if e, ok := err.(*sqltype.Error); ok && s.ctx.Err() == nil {
+		located(e, 1)
 		s.report(e)
 		if s.set.xactAbort && s.trancount > 0 {
 			s.rollbackAll()
@@ -117,7 +117,7 @@ func (s *Session) execute(f *frame, n *node, st *ast.ExecuteStatement) error {
 		}
 		return err
 	}
-	return errUnsupported(fmt.Sprintf("%T", spec.ExecutableEntity))
+	return errUnsupportedAt(spec.ExecutableEntity)
 }
 
 // call runs a procedure of the system or of the database. It sets the output arguments.
@@ -132,6 +132,9 @@ func (s *Session) call(f *frame, schema, name string, args []argument) (int64, e
 	}
 	o := s.e.db.object(schema, name)
 	if o == nil || o.proc == nil {
+		if system := lower(name); strings.HasPrefix(system, "sp_") || strings.HasPrefix(system, "xp_") {
+			return 0, errUnsupported("the procedure " + name)
+		}
 		full := name
 		if schema != "dbo" {
 			full = schema + "." + name
@@ -151,7 +154,7 @@ func (s *Session) call(f *frame, schema, name string, args []argument) (int64, e
 		return 0, err
 	}
 	collectOutput(sub, args)
-	return 0, nil
+	return sub.status, nil
 }
 
 // bind sets the parameters of a frame.

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
 
@@ -43,13 +43,13 @@ func (c *compiler) query(q ast.QueryExpression) (*queryPlan, error) {
 	case *ast.BinaryQueryExpression:
 		return c.union(q)
 	}
-	return nil, errUnsupported(fmt.Sprintf("%T", q))
+	return nil, errUnsupportedAt(q)
 }
 
 // union compiles UNION ALL.
 func (c *compiler) union(q *ast.BinaryQueryExpression) (*queryPlan, error) {
 	if q.BinaryQueryExpressionType != "Union" || !q.All || q.OrderByClause != nil {
-		return nil, errUnsupported(q.BinaryQueryExpressionType + " but UNION ALL without ORDER BY")
+		return nil, errUnsupported(strings.ToUpper(q.BinaryQueryExpressionType) + ", and UNION ALL with ORDER BY")
 	}
 	a, err := c.query(q.FirstQueryExpression)
 	if err != nil {

@@ -79,7 +79,8 @@ func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 		return true, err
 	}
 	if e.Line == 0 {
-		e.Line, e.Proc = n.line, f.proc
+		located(e, n.line)
+		e.Proc = f.proc
 	}
 	if s.catches(e) {
 		return true, caught{e}
@@ -120,6 +121,8 @@ func (s *Session) runNode(f *frame, n *node) (flow, error) {
 		return continueLoop, nil
 	case *ast.ExecuteStatement:
 		return goOn, s.execute(f, n, st)
+	case *ast.ReturnStatement:
+		return returned, s.runReturn(f, n, st)
 	}
 	return goOn, s.runSimple(f, n)
 }
@@ -203,7 +206,7 @@ func (c *compiler) statement(st ast.Statement) (plan, error) {
 		}
 		return p, nil
 	}
-	return nil, errUnsupported(strings.TrimPrefix(fmt.Sprintf("%T", st), "*ast."))
+	return nil, errUnsupportedAt(st)
 }
 
 // expressionsOf returns the expressions of a statement that only evaluates some.
@@ -213,6 +216,10 @@ func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 		return []ast.ScalarExpression{st.Expression}
 	case *ast.WaitForStatement:
 		return []ast.ScalarExpression{st.Parameter}
+	case *ast.ReturnStatement:
+		return []ast.ScalarExpression{st.Expression}
+	case *ast.RaiseErrorStatement:
+		return append([]ast.ScalarExpression{st.FirstParameter, st.SecondParameter, st.ThirdParameter}, st.OptionalParameters...)
 	case *ast.ThrowStatement:
 		return []ast.ScalarExpression{st.ErrorNumber, st.Message, st.State}
 	case *ast.ExecuteStatement:

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 
@@ -61,7 +60,7 @@ func (x *exec) createSequence(n *node, st *ast.CreateSequenceStatement) error {
 				return errUnsupported("CREATE SEQUENCE with " + o.OptionKind)
 			}
 		default:
-			return errUnsupported(fmt.Sprintf("%T", o))
+			return errUnsupportedAt(o)
 		}
 	}
 	schema, name := nameOf(st.Name)

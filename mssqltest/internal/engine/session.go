@@ -25,6 +25,7 @@ type Session struct {
 
 	seen seen // by other sessions
 
+	identity    sqltype.Value // of the last INSERT of a batch
 	rowcount    int64
 	fetchStatus int64
 	nest        int
@@ -72,6 +73,7 @@ func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error 
 		return nil
 	}
 	if e, ok := err.(*sqltype.Error); ok {
+		located(e, 1)
 		s.report(e)
 		if s.set.xactAbort && s.trancount > 0 {
 			s.rollbackAll()
@@ -101,7 +103,7 @@ func (s *Session) reset(keepTx bool) {
 	level := s.set.level
 	s.set = s.defaults()
 	s.set.level = level
-	s.cursors, s.prepared = nil, nil
+	s.cursors, s.prepared, s.identity = nil, nil, nil
 	s.rowcount = 0
 	if first := s.firstDatabase(); s.database != first {
 		s.sentResult(s.out.Database(first, s.database))
@@ -121,6 +123,15 @@ func (s *Session) runText(text string) error {
 		return nil
 	}
 	return err
+}
+
+// scopeIdentity is the place of SCOPE_IDENTITY(): a procedure and a dynamic batch have one each, and the batches of a
+// session share one.
+func (s *Session) scopeIdentity(f *frame) *sqltype.Value {
+	if f.inProc {
+		return &f.identity
+	}
+	return &s.identity
 }
 
 func (s *Session) newFrame(b *batch) *frame {

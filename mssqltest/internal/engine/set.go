@@ -140,7 +140,7 @@ func (s *Session) setStatement(f *frame, n *node) (done bool, _ error) {
 		for _, c := range st.Commands {
 			g, ok := c.(*ast.GeneralSetCommand)
 			if !ok {
-				return true, errUnsupported(fmt.Sprintf("%T", c))
+				return true, errUnsupportedAt(c)
 			}
 			if err := s.setCommand(g.CommandType, v[at], t[at]); err != nil {
 				return true, err
@@ -214,7 +214,11 @@ func (s *Session) setCommand(name string, v sqltype.Value, t sqltype.Type) error
 		if s.tx != nil {
 			s.tx.owner.SetDeadlockPriority(s.set.deadlockPriority)
 		}
-	case "Language", "DateFormat", "DateFirst", "ContextInfo", "QueryGovernorCostLimit":
+	case "Language", "DateFormat", "DateFirst": // what drivers set is what there is
+		if !slices.Contains([]string{"us_english", "english", "mdy", "7"}, strings.ToLower(fmt.Sprint(v))) {
+			return errUnsupported(fmt.Sprintf("SET %s %v", strings.ToUpper(name), v))
+		}
+	case "ContextInfo", "QueryGovernorCostLimit":
 	default:
 		return errUnsupported("SET " + name)
 	}

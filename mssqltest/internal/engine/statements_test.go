@@ -92,9 +92,9 @@ INSERT dbo.items VALUES (1, 1, NULL); INSERT dbo.keyed (k) VALUES (0x0A)`)
 		"COMMIT":               3902,
 		"ROLLBACK":             3903,
 		"DELTE FROM dbo.items": 102,
-		"SELECT NOTHING(1)":    195,
+		"SELECT NOTHING(1)":    40517,
 		"SELECT id FROM dbo.items WITH (ROWLOCK, READPSAT)": 321,
-		"SELECT id FROM dbo.items WITH (PAGLOCK)":           321,
+		"SELECT id FROM dbo.items WITH (PAGLOCK)":           40517,
 		"CREATE TABLE dbo.items (id int)":                   2714,
 		"DROP TABLE dbo.nothing":                            3701,
 		"THROW 51000, N'own', 1":                            51000,
@@ -177,12 +177,9 @@ func TestUnknownStatementsAreRefused(t *testing.T) {
 		"SELECT 1.5 * 2",
 		"SELECT 6 & 3",
 		"SELECT i.* FROM dbo.items AS i",
-		"UPDATE dbo.items SET due += 1",
-		"DECLARE @n int = 1; SET @n += 1",
+		"DECLARE @n int = 1; SET @n |= 1",
 		"DECLARE @t TABLE (id int NOT NULL); UPDATE @t SET id = 1",
 		"DECLARE @t TABLE (id int NOT NULL); DELETE @t FROM @t AS t",
-		"RAISERROR('own', 16, 1)",
-		"RETURN",
 		"SET DEADLOCK_PRIORITY 3",
 		"DECLARE @x xml",
 		"DECLARE @name sysname",
@@ -197,7 +194,6 @@ func TestUnknownStatementsAreRefused(t *testing.T) {
 		"SELECT CONVERT(uniqueidentifier, 0x01)",
 		"CREATE TABLE dbo.falling (due int NOT NULL); CREATE INDEX IX_falling ON dbo.falling (due DESC)",
 		"CREATE TABLE dbo.wide (due int NOT NULL, note int NULL); CREATE INDEX IX_wide ON dbo.wide (due) INCLUDE (note)",
-		"CREATE TABLE dbo.twice (id int NOT NULL PRIMARY KEY, other int NOT NULL UNIQUE)",
 		"CREATE TABLE dbo.half (id float NOT NULL PRIMARY KEY)",
 		"SET IDENTITY_INSERT dbo.items ON",
 		"ALTER TABLE dbo.items ADD extra int NULL",
@@ -208,7 +204,7 @@ func TestUnknownStatementsAreRefused(t *testing.T) {
 	} {
 		c.fails(40517, text)
 	}
-	c.fails(195, "SELECT UPPER('a')")
+	c.fails(40517, "SELECT UPPER('a')")
 	require.Equal(t, int64(3), c.scalar("SELECT COUNT(*) FROM dbo.items"))
 }
 

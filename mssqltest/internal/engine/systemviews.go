@@ -39,7 +39,7 @@ var systemViews = map[string]systemView{
 func (c *compiler) systemView(name string) (*source, from, error) {
 	v, ok := systemViews[lower(name)]
 	if !ok {
-		return nil, from{}, errNoObject("sys." + name)
+		return nil, from{}, errUnsupported("sys." + name)
 	}
 	return c.rowsSource(v.cols, 0, v.rows)
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -55,7 +56,7 @@ func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 		case *ast.CheckConstraintDefinition:
 			checks = append(checks, unmade{k, ""})
 		default:
-			return errUnsupported(fmt.Sprintf("%T", tc))
+			return errUnsupportedAt(tc)
 		}
 	}
 	for _, k := range checks {
@@ -66,17 +67,16 @@ func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 	if len(def.Indexes) > 0 || def.SystemTimePeriod != nil {
 		return errUnsupported("INDEX in CREATE TABLE")
 	}
-	if len(keys) == 0 {
-		return nil
+	for _, k := range keys {
+		ix, err := t.keyConstraint(k)
+		if err != nil {
+			return err
+		}
+		if ix.clustered && !t.base().rid || ix.primary && slices.ContainsFunc(t.indexes, func(other *index) bool { return other.primary }) {
+			return sqlError(8110, "Cannot add multiple PRIMARY KEY or clustered constraints to table '%s'.", t.qualified())
+		}
+		t.addIndex(ix)
 	}
-	if len(keys) > 1 || !keys[0].IsPrimaryKey {
-		return errUnsupported("UNIQUE constraint")
-	}
-	ix, err := t.primaryKey(keys[0])
-	if err != nil {
-		return err
-	}
-	t.addIndex(ix)
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (c *compiler) defineColumn(t *table, d *ast.ColumnDefinition) ([]*ast.Uniqu
 			keys = append(keys, k)
 		case *ast.CheckConstraintDefinition: // see checksOf
 		default:
-			return nil, errUnsupported(fmt.Sprintf("%T", k))
+			return nil, errUnsupportedAt(k)
 		}
 	}
 	if d.IdentityOptions != nil {
@@ -176,22 +176,23 @@ func (c *compiler) defineDefault(col *column, d *ast.DefaultConstraintDefinition
 	return nil
 }
 
-// primaryKey returns the index of a PRIMARY KEY, which is clustered by default.
-func (t *table) primaryKey(u *ast.UniqueConstraintDefinition) (*index, error) {
-	ix := &index{unique: true, primary: true, clustered: true}
+// keyConstraint returns the index of a PRIMARY KEY, which is clustered by default, or of a UNIQUE constraint, which is not.
+func (t *table) keyConstraint(u *ast.UniqueConstraintDefinition) (*index, error) {
+	ix := &index{unique: true, constraint: true, primary: u.IsPrimaryKey, clustered: u.IsPrimaryKey}
 	if u.IndexType != nil && u.IndexType.IndexTypeKind != "" {
 		ix.clustered = u.IndexType.IndexTypeKind == "Clustered"
 	}
 	if u.ConstraintIdentifier != nil {
 		ix.name = u.ConstraintIdentifier.Value
 	} else {
-		ix.name = fmt.Sprintf("PK__%s__%08X", cutText(t.name, sqltype.NVarChar, 8), len(t.indexes)+int(t.db.version.Load()))
+		kind := map[bool]string{true: "PK", false: "UQ"}[ix.primary]
+		ix.name = fmt.Sprintf("%s__%s__%08X", kind, cutText(t.name, sqltype.NVarChar, 8), len(t.indexes)+int(t.db.version.Load()))
 	}
 	if err := t.key(ix, u.Columns); err != nil {
 		return nil, err
 	}
 	for _, c := range ix.cols {
-		t.cols[c].nullable = false
+		t.cols[c].nullable = t.cols[c].nullable && !ix.primary
 	}
 	return ix, nil
 }

@@ -33,7 +33,7 @@ func (s *Session) runTry(f *frame, n *node) (flow, error) {
 // level. An error that would doom the transaction, so that the CATCH could only roll it back, ends the batch here, as
 // if there were no TRY.
 func (s *Session) catches(e *sqltype.Error) bool {
-	return s.tries > 0 && e.Class < 20 && !endsScope(e) && !rollsBack(e) && !(s.set.xactAbort && s.tx != nil)
+	return s.tries > 0 && e.Class < 20 && e.Number != unsupportedNumber && !endsScope(e) && !rollsBack(e) && !(s.set.xactAbort && s.tx != nil)
 }
 
 // throwAgain is THROW without arguments.
@@ -44,13 +44,18 @@ func (s *Session) throwAgain() error {
 	return s.caught
 }
 
-// errorNumber is ERROR_NUMBER(): NULL outside of a CATCH.
-func errorNumber(s *Session) sqltype.Value {
-	if s.caught == nil {
-		return nil
-	}
-	return int64(s.caught.Number)
+// errorPart returns a function about the error that a CATCH handles: NULL outside of one.
+func errorPart(t sqltype.Type, part func(*sqltype.Error) sqltype.Value) function {
+	return function{0, 0, fromSession(t, func(s *Session) sqltype.Value {
+		if s.caught == nil {
+			return nil
+		}
+		return part(s.caught)
+	})}
 }
+
+// xactState is XACT_STATE(). It is never -1: an error that would doom a transaction ends the batch here.
+func xactState(s *Session) sqltype.Value { return int64(boolInt(s.trancount > 0)) }
 
 // tryNode adds the two lists of a TRY.
 func tryNode(st *ast.TryCatchStatement, add func(...ast.Statement) error) error {

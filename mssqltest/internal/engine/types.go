@@ -14,7 +14,7 @@ import (
 // kindNames maps the names of T-SQL to kinds.
 var kindNames = map[string]sqltype.Kind{
 	"bit": sqltype.Bit, "tinyint": sqltype.TinyInt, "smallint": sqltype.SmallInt, "int": sqltype.Int,
-	"integer": sqltype.Int, "bigint": sqltype.BigInt, "float": sqltype.Float, "real": sqltype.Float,
+	"integer": sqltype.Int, "bigint": sqltype.BigInt, "float": sqltype.Float,
 	"decimal": sqltype.Decimal, "numeric": sqltype.Decimal, "char": sqltype.Char, "varchar": sqltype.VarChar,
 	"nchar": sqltype.NChar, "nvarchar": sqltype.NVarChar,
 	"binary": sqltype.Binary, "varbinary": sqltype.VarBinary,
@@ -65,7 +65,7 @@ func typeOf(ref ast.DataTypeReference, unwritten int) (sqltype.Type, error) {
 	case *ast.XmlDataTypeReference:
 		return sqltype.Type{Kind: sqltype.XML, Size: sqltype.Max}, nil
 	default:
-		return sqltype.Type{}, errUnsupported(fmt.Sprintf("%T", ref))
+		return sqltype.Type{}, errUnsupportedAt(ref)
 	}
 	if name == nil || name.BaseIdentifier == nil {
 		return sqltype.Type{}, errSyntaxNear("data type")
@@ -76,7 +76,7 @@ func typeOf(ref ast.DataTypeReference, unwritten int) (sqltype.Type, error) {
 func namedType(name string, params []ast.ScalarExpression, unwritten int) (sqltype.Type, error) {
 	kind, ok := kindNames[strings.ToLower(name)]
 	if !ok {
-		return sqltype.Type{}, sqlError(2715, "Column, parameter, or variable: Cannot find data type %s.", name)
+		return sqltype.Type{}, errUnsupported("the type " + name)
 	}
 	var n []int
 	for _, p := range params {
