@@ -46,6 +46,31 @@ func requireEach(w *world, step, least int, ticks []int) {
 	}
 }
 
+// The second process has read that the tick is due before the first one sends it.
+func TestATickThatAnotherProcessHasSentIsNotSentAgain(t *testing.T) {
+	onEach(t, bubbles, func(w *world) {
+		w.ensure(schedule{Name: "a", Line: "every 1m", Overlap: true})
+		faults, db := w.Connect()
+		slow := w.cronOn(db)
+		defer w.run(slow)()
+		time.Sleep(30 * time.Second)
+		gate := make(chan struct{})
+		strike := testdb.NewStrike(faultdb.Hold(gate), func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
+		faults.Inject(strike.Choose)
+		time.Sleep(32 * time.Second)
+		require.NotEmpty(w, strike.Struck())
+		stop := w.run(w.cron())
+		time.Sleep(time.Second)
+		stop()
+		require.Len(w, w.take()["a"], 1)
+		close(gate)
+		time.Sleep(time.Second)
+		require.Empty(w, w.take())
+		time.Sleep(time.Minute)
+		require.Len(w, w.take()["a"], 1)
+	})
+}
+
 // counter counts the statements of a process by their beginnings.
 type counter struct {
 	mu     sync.Mutex
@@ -223,7 +248,7 @@ func TestAPausedScheduleStaysPaused(t *testing.T) {
 		}
 		_, err = c.RunNow(w.Soon(), "a")
 		require.ErrorIs(w, err, chanqcron.ErrNotFound)
-		require.EqualError(w, c.Remove(w.Soon(), "a"), `chanqcron: remove "a": chanqcron: no such schedule`)
+		require.EqualError(w, c.Remove(w.Soon(), "a"), `chanq: remove schedule "a": no such schedule`)
 	})
 }
 
@@ -245,11 +270,11 @@ func TestNothingIsStoredOfSchedulesWithAFault(t *testing.T) {
 		c := w.cron()
 		good := schedule{Name: "good", Line: "every 1m"}
 		for want, s := range map[string]schedule{
-			`Schedule.Name is "", 0 bytes: must be 1 to 100 bytes`:                                    {Line: "every 1m"},
-			`, 101 bytes: must be 1 to 100 bytes`:                                                     {Name: strings.Repeat("n", 101), Line: "every 1m"},
-			`chanqcron: ensure "a": line "0 2 * * foo": column 9: day of week: "foo": must be 0 to 7`: {Name: "a", Line: "0 2 * * foo"},
-			`line of 201 bytes: must be at most 200`:                                                  {Name: "a", Line: strings.Repeat("1", 201)},
-			`zone "Mars/Base": must be a name of the IANA database`:                                   {Name: "a", Line: "every 1m", Zone: "Mars/Base"},
+			`Schedule.Name is "", 0 bytes: must be 1 to 100 bytes`:                                         {Line: "every 1m"},
+			`, 101 bytes: must be 1 to 100 bytes`:                                                          {Name: strings.Repeat("n", 101), Line: "every 1m"},
+			`chanq: ensure schedule "a": line "0 2 * * foo": column 9: day of week: "foo": must be 0 to 7`: {Name: "a", Line: "0 2 * * foo"},
+			`line of 201 bytes: must be at most 200`:                                                       {Name: "a", Line: strings.Repeat("1", 201)},
+			`zone "Mars/Base": must be a name of the IANA database`:                                        {Name: "a", Line: "every 1m", Zone: "Mars/Base"},
 			`zone "Local"`:                                                 {Name: "a", Line: "every 1m", Zone: "Local"},
 			`Schedule.CatchUp is CatchUp(3)`:                               {Name: "a", Line: "every 1m", CatchUp: 3},
 			`Schedule.Grace is 1ms`:                                        {Name: "a", Line: "every 1m", Grace: time.Millisecond},
@@ -265,8 +290,8 @@ func TestNothingIsStoredOfSchedulesWithAFault(t *testing.T) {
 			require.ErrorContains(w, err, want)
 		}
 		err := c.Ensure(w.Soon(), schedule{Name: "a", Line: "x"}, schedule{Name: "b", Zone: "y"})
-		require.ErrorContains(w, err, `ensure "a": line "x": 1 fields`)
-		require.ErrorContains(w, err, `ensure "b": line "": 0 fields`)
+		require.ErrorContains(w, err, `ensure schedule "a": line "x": 1 fields`)
+		require.ErrorContains(w, err, `ensure schedule "b": line "": 0 fields`)
 		list, err := c.List(w.Soon())
 		require.NoError(w, err)
 		require.Empty(w, list)
@@ -285,7 +310,7 @@ func TestALineOfANewerProgramIsLeftToOthersAndReported(t *testing.T) {
 		time.Sleep(10*time.Minute + time.Second)
 		stop()
 		require.Len(w, w.take()["b"], 10)
-		require.Equal(w, []string{`chanqcron: run "a": this program leaves it to others: line "at sunset": 2 fields: must be 5: minute, hour, day of month, month, day of week`}, reports)
+		require.Equal(w, []string{`chanq: run schedule "a": this program leaves it to others: line "at sunset": 2 fields: must be 5: minute, hour, day of month, month, day of week`}, reports)
 	})
 }
 

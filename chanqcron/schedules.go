@@ -31,7 +31,7 @@ func Open(ctx context.Context, db *sql.DB, cfg chanq.Config) (*Schedules, error)
 }
 
 // ErrNotFound: there is no schedule of this name.
-var ErrNotFound = errors.New("chanqcron: no such schedule")
+var ErrNotFound = errors.New("no such schedule")
 
 // Entry is a stored schedule.
 type Entry struct {
@@ -179,13 +179,13 @@ func (s *Schedules) awake() {
 	}
 }
 
-// failed returns an error with what has failed, or nil.
+// failed returns an error with what has failed, or nil. name is "" if it is not about one schedule.
 func failed(op, name string, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case name == "":
+		return fmt.Errorf("chanq: %s schedules: %w", op, err)
 	}
-	if name != "" {
-		op += " " + fmt.Sprintf("%.120q", name)
-	}
-	return fmt.Errorf("chanqcron: %s: %w", op, err)
+	return fmt.Errorf("chanq: %s schedule %.120q: %w", op, name, err)
 }

@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"database/sql"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,17 +45,32 @@ func defines(op faultdb.Op) bool {
 
 func packageTablesTogether(w *world) {
 	w.Open()
-	var wg sync.WaitGroup
+	migrate := func(db *sql.DB) {
+		_, err := chanq.MigrateTables(w.Soon(), db, chanq.Config{}, noteTables(1, 1))
+		if err != nil {
+			w.Errorf("migrate: %v", err)
+		}
+	}
+	var others, late sync.WaitGroup
+	faults, slow := w.ConnectTables()
+	others.Add(1) // until slow has seen that there are no tables
+	seen, gate := sync.OnceFunc(others.Done), make(chan struct{})
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if defines(op) {
+			seen()
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	late.Go(func() { migrate(slow) })
+	others.Wait()
 	for range testdb.Of(8, 32) {
 		_, db := w.ConnectTables()
-		wg.Go(func() {
-			_, err := chanq.MigrateTables(w.Soon(), db, chanq.Config{}, noteTables(1, 1))
-			if err != nil {
-				w.Errorf("migrate: %v", err)
-			}
-		})
+		others.Go(func() { migrate(db) })
 	}
-	wg.Wait()
+	others.Wait()
+	close(gate)
+	late.Wait()
 	var changed, at, now int64
 	names := chanq.Names{Dialect: w.Engine.ChanqDialect()}
 	require.NoError(w, w.DB.QueryRowContext(w.Soon(), names.SQL(`SELECT changes, at, {now} FROM {chanq__notes}`)).Scan(&changed, &at, &now))
