@@ -49,6 +49,7 @@ func TestListsEndBelow8000Bytes(t *testing.T) {
 		"dead-letter": q.DeadLetter(make([]sqlbatch.DeadLetterItem, traits.DeadLetterItems)),
 		"find":        q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
 		"cancel":      q.Cancel(make([][16]byte, traits.FindIDs)),
+		"run-now":     q.RunNow(make([][16]byte, traits.FindIDs)),
 		"look":        q.Look(make([][16]byte, traits.FindIDs)),
 		"redrive":     q.Redrive(0, make([][16]byte, traits.FindIDs), sqlbatch.Window{}),
 	} {
@@ -126,7 +127,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
 		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
 	}
-	require.Equal(t, 78, len(known))
+	require.Equal(t, 79, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 235).Draw(t, "n")
@@ -153,12 +154,12 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			q.Rescue(sqlbatch.RescueParams{Priority: 2, From: sqlbatch.Head{Due: int64(ms)}, MaxCrashes: n}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(suite.Releases(items)), q.DeadLetter(deadLetters), q.Extend(suite.Consumer, items, ms),
 			q.Ack(nil), q.Nack(nil), q.DeadLetter(nil),
-			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(suite.HeadsAt(int64(ms))), q.Rescan(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
+			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(suite.HeadsAt(int64(ms))), q.Rescan(), q.Cancel(ids), q.RunNow(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
 			q.Look(ids), q.Join(sqlbatch.Consumer{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
 		} {
 			note(t, s)
 		}
-		require.Equal(t, 78, len(known))
+		require.Equal(t, 79, len(known))
 	})
 }
 
