@@ -51,6 +51,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -176,24 +177,87 @@ func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 // Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. Settling or extending
 // a lease on such a message returns ErrLeaseLost. It costs one round trip per 1000 messages, on SQL Server per 400.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
-	core := q.core
-	if err := core.outsideTx(ctx, "use CancelTx"); err != nil {
-		return nil, core.failed("cancel", err)
-	}
-	found, err := table.Cancel(ctx, table.Insert{Queue: core.table, Build: core.table.SQL, Run: core.once}, ids)
-	return found, core.fail("cancel", err)
+	return runAlone(ctx, q.core, "cancel", "use CancelTx", table.ByID(ctx, ids, sqlbatch.Queue.Cancel))
 }
 
 // CancelTx is Cancel in your transaction: the messages are deleted when it commits, and their settles wait for it. It
 // waits for locked rows until ctx is cancelled. After an error, roll back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
-	if err := checkTx("cancel", tx); err != nil {
+	return runInTx(ctx, q.core, tx, "cancel", table.ByID(ctx, ids, sqlbatch.Queue.Cancel))
+}
+
+// RunNow makes scheduled messages due now, for example before a retry, and returns the IDs it found. Attempts stay.
+// Ready and leased messages, and those of an ordered queue, are left out. It costs as much as Cancel, and wakes
+// consumers as Send does.
+func (q *Queue[T]) RunNow(ctx context.Context, ids ...ID) ([]ID, error) {
+	if q.core.table.Ordered {
+		return nil, nil
+	}
+	defer q.Wake()
+	return runAlone(ctx, q.core, "run now", "use RunNowTx", table.ByID(ctx, ids, sqlbatch.Queue.RunNow))
+}
+
+// RunNowTx is RunNow in your transaction: the messages are due when it commits. After your commit call Wake; InTx does
+// it for you. It waits for locked rows until ctx is cancelled. After an error, roll back.
+func (q *Queue[T]) RunNowTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error) {
+	if q.core.table.Ordered {
+		return nil, nil
+	}
+	if t := q.core.inTx(ctx, tx); t != nil {
+		t.stores(q.core, nil, 0)
+	}
+	return runInTx(ctx, q.core, tx, "run now", table.ByID(ctx, ids, sqlbatch.Queue.RunNow))
+}
+
+// Find returns the IDs of ready, scheduled and leased messages with these DedupKeys, for Cancel or RunNow. It
+// costs one round trip per 1000 keys, on SQL Server per 400.
+func (q *Queue[T]) Find(ctx context.Context, keys ...string) ([]ID, error) {
+	return runAlone(ctx, q.core, "find", "use FindTx", byKey(ctx, keys))
+}
+
+// FindTx is Find in your transaction. After an error, roll back.
+func (q *Queue[T]) FindTx(ctx context.Context, tx Tx, keys ...string) ([]ID, error) {
+	return runInTx(ctx, q.core, tx, "find", byKey(ctx, keys))
+}
+
+// runAlone runs statements in their own sessions. remedy is what to call in a transaction of InTx.
+func runAlone(ctx context.Context, q *queue, op, remedy string, do func(table.Insert) ([]ID, error)) ([]ID, error) {
+	if err := q.outsideTx(ctx, remedy); err != nil {
+		return nil, q.failed(op, err)
+	}
+	found, err := do(table.Insert{Queue: q.table, Build: q.table.SQL, Run: q.once})
+	return found, q.fail(op, err)
+}
+
+// runInTx runs statements in the caller's transaction.
+func runInTx(ctx context.Context, q *queue, tx Tx, op string, do func(table.Insert) ([]ID, error)) ([]ID, error) {
+	if err := checkTx(op, tx); err != nil {
 		return nil, err
 	}
-	core := q.core
-	core.inTx(ctx, tx) // so that InTx knows what an error of its commit means
-	found, err := table.Cancel(ctx, core.table.InTx(tx), ids)
-	return found, core.failTx("cancel", err)
+	q.inTx(ctx, tx) // so that InTx knows what an error of its commit means
+	found, err := do(q.table.InTx(tx))
+	return found, q.failTx(op, err)
+}
+
+// byKey returns a function that finds live messages by their dedup keys.
+func byKey(ctx context.Context, keys []string) func(table.Insert) ([]ID, error) {
+	return func(in table.Insert) (ids []ID, err error) {
+		for chunk := range slices.Chunk(keys, in.Dialect.Traits().FindIDs) {
+			for _, key := range chunk {
+				if err := checkKey("key", key, sqlbatch.MaxKey); err != nil {
+					return ids, &unfitError{err}
+				}
+			}
+			found, err := in.Find(ctx, nil, chunk)
+			if err != nil {
+				return ids, err
+			}
+			for _, m := range found {
+				ids = append(ids, m.ID)
+			}
+		}
+		return ids, nil
+	}
 }
 
 // Names are for SQL statements of your own.

@@ -227,10 +227,10 @@ func (t *inTx) ended(committed, maybe bool) {
 		c.engine.Committed(group)
 	}
 	for q, s := range sent {
-		if committed {
+		if committed && s.messages > 0 { // 0: of RunNowTx
 			q.sent(SentEvent{Messages: s.messages - s.duplicates, Duplicates: s.duplicates, Bytes: s.bytes})
 		}
-		if maybe && !committed {
+		if maybe && !committed && s.messages > 0 {
 			q.sent(SentEvent{Attempted: s.messages - s.duplicates})
 		}
 		if maybe {

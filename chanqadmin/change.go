@@ -136,7 +136,21 @@ func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error)
 	return q.change(ctx, &change{op: "cancel", Select: s, Change: c, byID: q.sql.Cancel})
 }
 
-// change is one call of Purge, Redrive or Cancel.
+// RunNow makes scheduled messages due now by their IDs, for example before a retry, and returns the ones it found. Attempts stay. It notifies
+// idle consumers as Redrive does. Only IDs may be set in Select. A message of an ordered queue cannot be run: it waits for earlier ones of its
+// Key. Costs are those of Purge by IDs.
+func (q *Queue) RunNow(ctx context.Context, s Select, c Change) (Changed, error) {
+	switch {
+	case s.State != "" || s.All || s.filtered() || s.IDs == nil:
+		return Changed{}, q.refuse("run now", "Select must have IDs and nothing else")
+	case q.ordered():
+		return Changed{}, q.refuse("run now", "the queue is ordered: its messages are not scheduled")
+	}
+	s.State = StateScheduled
+	return q.change(ctx, &change{op: "run now", Select: s, Change: c, byID: q.sql.RunNow, wakes: true})
+}
+
+// change is one call of Purge, Redrive, Cancel or RunNow.
 type change struct {
 	op string
 	Select

@@ -299,6 +299,8 @@ type Queue interface {
 	Bodies(s State, ids [][16]byte) Statement
 	// Cancel deletes live messages, including leased ones, and returns their ids.
 	Cancel([][16]byte) Statement
+	// RunNow makes messages of a plain queue due now that are scheduled, and returns their ids.
+	RunNow([][16]byte) Statement
 	// Discard deletes dead messages and returns their ids.
 	Discard([][16]byte) Statement
 	// Purge deletes up to n messages of a state, of live ones those of Window.Priority, and returns id and place of each: when a dead or done

@@ -84,7 +84,7 @@ func (c *change) check(ids []chanq.ID) error {
 	return nil
 }
 
-// changes is Redrive, Purge or Cancel.
+// changes is Redrive, Purge, Cancel or RunNow.
 type changes func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 
 // change changes messages, and writes how many. done is their new state, and otherwise the reason why some of IDs were not changed.

@@ -32,6 +32,7 @@ var contract = map[string]string{
 	"redrive":          "{redriven}",
 	"receive":          "{attempt body enqueued_at fence id priority}",
 	"resume":           "{paused queue}",
+	"run":              "{due}",
 	"schedule list":    "[{catch_up ensured last? line name next overlap pause_reason? paused? paused_by? queue type? zone}]",
 	"schedule migrate": "{migrated}",
 	"schedule pause":   "{paused schedule}",
@@ -78,7 +79,10 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 			succeed(t, "", "resume", "--db", db, "mail")
 			return []string{"--db", db, "mail"}
 		},
-		"configure":       func() []string { return []string{"--db", db, "mail"} },
+		"configure": func() []string { return []string{"--db", db, "mail"} },
+		"run": func() []string {
+			return []string{"--db", db, "mail", succeed(t, "", "send", "--db", db, "--delay", "1h", "mail", "x").lines()[0]}
+		},
 		"schedule pause":  func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },
 		"schedule remove": func() []string { ensured(t, db, "other"); return []string{"--db", db, "other"} },
 		"schedule resume": func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },

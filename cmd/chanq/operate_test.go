@@ -286,6 +286,22 @@ func TestMessagesAreDeletedByTheirIDs(t *testing.T) {
 	require.Equal(t, statsLine{Queue: "mail", Limit: 10_000}, state(t, db))
 }
 
+func TestScheduledMessagesAreRunByTheirIDs(t *testing.T) {
+	db := newQueue(t, "mail")
+	ready := succeed(t, "", "send", "--db", db, "mail", "a").lines()[0]
+	ids := succeed(t, "", "send", "--db", db, "--delay", "24h", "mail", "b", "c").lines()
+	r := runIn(t.Context(), "", "run", "--db", db, "mail", ids[0], ready)
+	require.Equal(t, exitFailed, r.status)
+	require.Contains(t, r.out+r.err, "1 message due\nchanq: queue mail: 1 message not scheduled\n")
+	now := state(t, db)
+	require.Equal(t, [2]int{2, 1}, [2]int{now.Ready, now.Scheduled})
+	require.JSONEq(t, `{"due":1}`, succeed(t, "", "run", "--db", db, "-o", "json", "mail", ids[1]).out)
+
+	succeed(t, "", "migrate", "--db", db, "--ordered", "line")
+	r = runIn(t.Context(), "", "run", "--db", db, "line", ready)
+	require.Contains(t, r.err, "the queue is ordered")
+}
+
 func TestDropLeavesWhatHasMessages(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "migrate", "--db", db, "post")

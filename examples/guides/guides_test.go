@@ -92,9 +92,16 @@ func Example_delays() {
 	}
 	_, err := mails.Send(ctx, chanq.Message[string]{Body: "Reset your password", Priority: chanq.PriorityUrgent})
 	check(err)
+
+	ids, err := mails.Find(ctx, "cart 7")
+	check(err)
+	due, err := mails.RunNow(ctx, ids...)
+	check(err)
+	fmt.Println(len(due), "due now") // 0: it was ready, leased or gone
 	// Output:
 	// false
 	// true
+	// 1 due now
 }
 
 func Example_status() {

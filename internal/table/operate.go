@@ -72,17 +72,21 @@ func (s *Stored) Unusable() error {
 	return nil
 }
 
-// Cancel deletes messages, and returns the IDs of the messages that were in the queue.
-func Cancel[ID ~[16]byte](ctx context.Context, in Insert, ids []ID) (found []ID, err error) {
-	err = EachChunk(in.Dialect, ids, func(chunk [][16]byte) error {
-		return in.Run(ctx, in.Build.Cancel(chunk), func(rows *sql.Rows) error {
-			var raw sql.RawBytes
-			err := rows.Scan(&raw)
-			found = append(found, ID(id(raw)))
-			return err
+// ByID returns a function that runs a statement for messages, such as sqlbatch.Queue.Cancel. It returns the IDs of
+// those that the statement found.
+func ByID[ID ~[16]byte](ctx context.Context, ids []ID,
+	build func(sqlbatch.Queue, [][16]byte) sqlbatch.Statement) func(Insert) ([]ID, error) {
+	return func(in Insert) (found []ID, err error) {
+		err = EachChunk(in.Dialect, ids, func(chunk [][16]byte) error {
+			return in.Run(ctx, build(in.Build, chunk), func(rows *sql.Rows) error {
+				var raw sql.RawBytes
+				err := rows.Scan(&raw)
+				found = append(found, ID(id(raw)))
+				return err
+			})
 		})
-	})
-	return found, err
+		return found, err
+	}
 }
 
 // EachChunk calls do with chunks of ids, each as large as one statement allows.

@@ -368,6 +368,8 @@ func inTxOutside(w *world) {
 			{"send work: use SendTx", func() error { _, err := p.SendBatch(ctx, chanq.Msg("x")); return err }},
 			{"flush work: call it after InTx has returned", func() error { return p.Flush(ctx) }},
 			{"cancel work: use CancelTx", func() error { _, err := q.Cancel(ctx, id); return err }},
+			{"run now work: use RunNowTx", func() error { _, err := q.RunNow(ctx, id); return err }},
+			{"find work: use FindTx", func() error { _, err := q.Find(ctx, "key"); return err }},
 			{"extend work: call it before InTx", func() error { return leases[0].Extend(ctx, time.Hour) }},
 			{"ack work: use AckTx", func() error { return chanq.Ack(ctx, leases[0]) }},
 			{"wait work: call it after InTx has returned", func() error { _ = leases[1].Ack(); return leases[1].Wait(ctx) }},

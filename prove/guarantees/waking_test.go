@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -241,6 +242,18 @@ func ringing(w *world) {
 	notifies("a redrive", true, func() {
 		_, err := testdb.Redrive(w.Soon(), q, 0)
 		require.NoError(w, err)
+	})
+	scheduled := testdb.SendBy(w, p, chanq.Message[string]{Delay: time.Hour}, chanq.Message[string]{Delay: time.Hour})
+	w.pass(20 * time.Millisecond)
+	notifies("a scheduled message that runs now", true, func() {
+		_, err := q.RunNow(w.Soon(), scheduled[0])
+		require.NoError(w, err)
+	})
+	notifies("one that runs with a transaction", true, func() {
+		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.RunNowTx(ctx, tx, scheduled[1])
+			return err
+		}))
 	})
 	notifies("a pause", false, func() { require.NoError(w, testdb.Pause(w.Soon(), q)) })
 	notifies("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })

@@ -43,7 +43,7 @@ var budgets = map[string]int{
 
 	"docs/engines/postgresql.md": 600, "docs/engines/sqlite.md": 550, "docs/engines/sqlserver.md": 800,
 
-	"docs/reference/configuration.md": 900, "docs/reference/cli.md": 1000, "docs/reference/errors.md": 350, "docs/reference/metrics.md": 300,
+	"docs/reference/configuration.md": 900, "docs/reference/cli.md": 1020, "docs/reference/errors.md": 350, "docs/reference/metrics.md": 300,
 }
 
 // forUsers returns the pages for users that begin with one of these paths.

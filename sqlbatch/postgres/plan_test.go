@@ -110,6 +110,7 @@ func TestPlansUseTheIndexesWithAnyStatistics(t *testing.T) {
 		"rescan":           {q.Rescan(), 4, 0},
 		"rescue":           {q.Rescue(sqlbatch.RescueParams{MaxCrashes: 8}), 1, 2},
 		"cancel":           {q.Cancel(ids), 0, 1},
+		"run now":          {q.RunNow(ids), 0, 1},
 		"find":             {q.Find(ids, []string{"k"}), 0, 1},
 		"look":             {q.Look(ids), 0, 1},
 		"get":              {q.Get(ids[0]), 0, 1},

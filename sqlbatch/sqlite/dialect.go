@@ -44,7 +44,7 @@ type queue struct {
 	ack, archiveInsert, extend                                string
 	nack, snooze, deadLetterInsert, deadLetterDelete, release string
 	version, record, problems, missing, clock                 string
-	stats, empty, get, cancel, discard, queues                string
+	stats, empty, get, cancel, runNow, discard, queues        string
 	shrink                                                    string
 	causes, walk, walkGroup                                   string
 	bodies                                                    map[bool]string // true: of dead messages
@@ -81,6 +81,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		version: text(versionText), record: text(recordText), problems: text(problemsText), missing: text(missingText), clock: text(clockText),
 		stats: text(statsText), empty: text(emptyText), get: text(getText),
 		cancel:        text(cancelText),
+		runNow:        text(runNowText),
 		discard:       text(discardText),
 		bodies:        map[bool]string{false: text(bodiesText + "{live}" + ofIDs), true: text(bodiesText + "{dead}" + ofIDs)},
 		causes:        text(causesText),

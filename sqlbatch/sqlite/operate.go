@@ -18,6 +18,9 @@ ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version),
 
 const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 
+// due_at of a leased message is in the past.
+const runNowText = `UPDATE {live} SET due_at = {now} WHERE id IN ` + listed + ` AND due_at > {now} RETURNING id`
+
 const discardText = `DELETE FROM {dead} WHERE id IN ` + listed + ` RETURNING id`
 
 const queuesText = `SELECT name FROM {queues} ORDER BY name`
@@ -103,6 +106,10 @@ func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
 
 func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}
+}
+
+func (q *queue) RunNow(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.runNow, Args: []any{packIDs(ids)}}
 }
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {

@@ -87,7 +87,7 @@ func TestPlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "dead-letter", "get", "cancel", "find", "look", "rescue", "contents",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "dead-letter", "get", "cancel", "run-now", "find", "look", "rescue", "contents",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "browse-ready", "browse-scheduled", "browse-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and the rows of a subquery are always

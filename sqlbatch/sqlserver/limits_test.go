@@ -29,6 +29,7 @@ func TestListsEndBelow8000Bytes(t *testing.T) {
 		"dead-letter": q.DeadLetter(make([]sqlbatch.DeadLetterItem, traits.DeadLetterItems)),
 		"find":        q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
 		"cancel":      q.Cancel(make([][16]byte, traits.FindIDs)),
+		"run-now":     q.RunNow(make([][16]byte, traits.FindIDs)),
 		"look":        q.Look(make([][16]byte, traits.FindIDs)),
 		"redrive":     q.Redrive(0, make([][16]byte, traits.FindIDs), sqlbatch.Window{}),
 	} {
@@ -110,7 +111,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			note(t, q.EnqueueNew(batchOf(n, shape)))
 		}
 	}
-	const all = 58 + 160
+	const all = 59 + 160
 	require.Equal(t, all, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
@@ -138,7 +139,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			q.Rescue(sqlbatch.RescueParams{Priority: 2, From: sqlbatch.Head{Due: int64(ms)}, MaxCrashes: n}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(suite.Releases(items)), q.DeadLetter(deadLetters), q.Extend(suite.Consumer, items, ms),
 			q.Ack(nil), q.Nack(nil), q.DeadLetter(nil),
-			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(suite.HeadsAt(int64(ms))), q.Rescan(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
+			q.Record(n, sqlbatch.DefaultPolicy), q.Stats(n), q.NextDue(suite.HeadsAt(int64(ms))), q.Rescan(), q.Cancel(ids), q.RunNow(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(sqlbatch.Done, ms, n, int64(n)), q.Get(ids[0]),
 			q.Look(ids), q.Join(sqlbatch.Consumer{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
 		} {
 			note(t, s)

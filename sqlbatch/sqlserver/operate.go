@@ -78,6 +78,19 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return call(q.cancel, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 }
 
+// runNowText has the path and locks of cancelText, and then an X lock on the entry that moves. due_at of a leased message is in the past.
+const runNowText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+UPDATE q
+SET due_at = @now
+OUTPUT deleted.id
+` + fromIDs + `INNER JOIN {live} AS q WITH (ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.due_at > @now
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *queue) RunNow(ids [][16]byte) sqlbatch.Statement {
+	return call(q.runNow, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
+}
+
 // Purges use the index that claims, peeks and trims use, and skip locked rows (READPAST). XLOCK makes the read take
 // locks, so that READPAST works if READ_COMMITTED_SNAPSHOT is on, and that rows which readers have locked are skipped too. Live and dead messages are found as a claim finds them,
 // without a lasting lock on skipped rows, and checked again under the lock: each statement locks a row by its key first,

@@ -53,6 +53,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"empty":         q.Empty(),
 		"get":           q.Get(id),
 		"cancel":        q.Cancel([][16]byte{id}),
+		"run-now":       q.RunNow([][16]byte{id}),
 		"discard":       q.Discard([][16]byte{id}),
 		"bodies":        q.Bodies(sqlbatch.Ready, [][16]byte{id}),
 		"bodies-dead":   q.Bodies(sqlbatch.Dead, [][16]byte{id}),
@@ -93,7 +94,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 
 // PlainOnly reports whether only plain queues run a statement: ordered ones lack its index.
 func PlainOnly(name string) bool {
-	return name == "claim" || name == "claim-past-readers" || name == "rescan" || name == "rescue" || name == "next-due" || name == "due-or-locked"
+	return name == "claim" || name == "claim-past-readers" || name == "rescan" || name == "rescue" || name == "next-due" || name == "due-or-locked" || name == "run-now"
 }
 
 // orderedCalls returns the statements that only ordered queues have.

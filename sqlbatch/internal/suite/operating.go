@@ -23,6 +23,7 @@ var operating = []test{
 	{"StepsThroughTheEndedKeepToTheirWindow", windows},
 	{"StepsThroughTheLivingGoOnWhereTheLastOneEnded", liveWindows},
 	{"CancelDeletesWhatIsLive", cancelled},
+	{"RunNowMakesWhatIsScheduledDue", runNow},
 	{"ADiscardDeletesTheDeadThatAreMeant", discarded},
 	{"ATrimDeletesWhatEndedLongAgo", trimmed},
 	{"ARedriveMakesADeadMessageNew", redriven},
@@ -418,6 +419,22 @@ func cancelled(w *world) {
 	lease := w.items(3)
 	require.ElementsMatch(w, []byte{1, 2, 3}, Numbers(w.run(w.Cancel(ids(5, 3, 4, 2, 1)))))
 	require.Empty(w, w.run(w.Ack(lease)))
+}
+
+// runNow: a message that waits for its time or for a retry is due; others stay as they are.
+func runNow(w *world) {
+	items := w.leased(3, 4, 5, 6)
+	require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[1]}})), 1)
+	require.Len(w, w.run(w.Archive(items[2:3])), 1)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: items[3], Delay: time.Hour, Error: "no"}})), 1)
+	w.send(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 2, Delay: time.Hour})
+	ready := w.get(1).of("due_at")
+	require.ElementsMatch(w, []byte{2, 6}, Numbers(w.run(w.RunNow(ids(9, 6, 5, 4, 3, 2, 1)))))
+	require.Empty(w, w.run(w.RunNow(ids(2, 6))), "they are due")
+	require.Equal(w, list("ready", 1, "no"), w.get(6).of("state", "attempts", "last_error"))
+	require.Equal(w, ready, w.get(1).of("due_at"))
+	require.ElementsMatch(w, []byte{1, 2, 6}, w.claim(10))
+	require.Len(w, w.run(w.Ack(items[:1])), 1, "its lease is as it was")
 }
 
 func discarded(w *world) {
