@@ -125,22 +125,18 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 	return p.pace.subscribe(pause)
 }
 
-// look returns when there might be something to claim. It makes a rescan if one is due and claims may wait for it;
-// otherwise it reads from the head. below reports that a rescan found a message that no claim would have found, or
-// expired leases.
+// look returns when there might be something to claim. It makes a rescan if one is due; otherwise, and if that takes
+// long, it reads from the head. below reports that a rescan found a message that no claim would have found, or expired
+// leases.
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
-	if v := p.rescans; v.isDue() {
-		if !v.concurrent {
-			r, below := v.now()
-			if r.err == nil {
-				p.pace.looks.Add(1)
-			}
-			if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
-				return 0, true, true, nil
-			}
-			return r.Due, r.Any, below, r.err
+	if r, below, is := p.rescans.inPlaceOfPoll(); is {
+		if r.err == nil {
+			p.pace.looks.Add(1)
 		}
-		v.begin()
+		if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
+			return 0, true, true, nil
+		}
+		return r.Due, r.Any, below, r.err
 	}
 	due, any, err = p.table.NextDue(p.cfg.SpareTime, p.rescans.head.ask(base.Now()))
 	if err != nil {
