@@ -107,8 +107,12 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		p.pause(idle.Poll(), nil)
 	case got > 0:
 		pause := p.pace.after(idle, got, got == asked)
-		if pause > 0 && !p.pause(pause, nil) && p.cfg.Subscription.Quiet() && p.cfg.Halt == nil {
+		switch {
+		case pause == 0 || p.pause(pause, nil) || p.cfg.Halt != nil:
+		case p.cfg.Subscription.Quiet():
 			p.waitForMessage(idle, false) // at most a poll in place of the claim
+		default: // polling finds the next message as soon
+			p.pace.unsubscribe()
 		}
 	default:
 		if p.cfg.Subscription.ClaimedNone() { // the message might be before the head

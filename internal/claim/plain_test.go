@@ -572,3 +572,55 @@ func TestAReaderThatStopsReadingStopsClaims(t *testing.T) {
 		require.Zero(t, q.plain.Source().Waiting())
 	})
 }
+
+// bell is a Notifier of which each call of Listen gets a channel that has a value.
+type bell struct {
+	heard           chan struct{}
+	listens, leaves int
+}
+
+func (*bell) Notify(string, int, []int) {}
+
+func (b *bell) Listen(string, []int) (<-chan struct{}, func()) {
+	b.listens++
+	b.heard = make(chan struct{}, 1)
+	b.heard <- struct{}{}
+	return b.heard, func() { b.leaves++ }
+}
+
+func TestAConsumerListensWhileItIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bell{}
+		subscription := notify.NewSubscription(b, "q", nil)
+		q := newQueue(t, func(c *claim.Config) { c.Subscription = &subscription })
+		send := func(id byte, after time.Duration) {
+			q.read()
+			time.Sleep(after)
+			q.send(10, id)
+			b.heard <- struct{}{}
+			synctest.Wait()
+			q.read()
+		}
+		go func() {
+			time.Sleep(3 * time.Second)
+			require.Equal(t, bell{b.heard, 1, 0}, *b, "it is idle")
+			due := len(q.made("due", "rescan"))
+			send(1, 100*time.Millisecond)
+			send(2, 100*time.Millisecond)
+			require.Equal(t, []byte{1, 2}, q.given)
+			require.Equal(t, bell{b.heard, 1, 0}, *b, "each message wakes it")
+			time.Sleep(100 * time.Millisecond)
+			require.LessOrEqual(t, len(q.made("due", "rescan"))-due, 1, "without a poll after each claim")
+			send(3, 100*time.Millisecond)
+			send(4, time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
+			q.read()
+			require.Equal(t, []byte{1, 2, 3, 4}, q.given)
+			require.Equal(t, bell{b.heard, 1, 1}, *b, "polls find the messages as soon")
+			time.Sleep(3 * time.Second)
+			require.Equal(t, bell{b.heard, 2, 1}, *b, "it is idle again")
+		}()
+		q.run(10 * time.Second)
+		require.Equal(t, 2, b.leaves)
+	})
+}

@@ -44,12 +44,8 @@ type rescan struct {
 	err         error
 }
 
-const (
-	// rescanWait is how long a poll waits for a rescan that is made in its place.
-	rescanWait = 50 * time.Millisecond
-	// mostPatience is the maximum timeout of a rescan. One that has timed out is followed by one with twice the time.
-	mostPatience = time.Hour
-)
+// rescanWait is how long a poll waits for a rescan that is made in its place.
+const rescanWait = 50 * time.Millisecond
 
 // first makes the first rescan, and waits for it.
 func (v *rescans) first(context.Context) error {
@@ -111,7 +107,7 @@ func (v *rescans) hear() {
 // begin starts a rescan. If the last one has timed out, it gets twice the time.
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
-	patience := max(v.cfg.SpareTime, min(2*v.head.took, mostPatience))
+	patience := max(v.cfg.SpareTime, 2*v.head.took)
 	v.running.Go(func() {
 		ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 		defer cancel()
@@ -133,11 +129,7 @@ func (v *rescans) inPlaceOfPoll() (r rescan, below, is bool) {
 	defer timer.Stop()
 	select {
 	case r = <-v.found:
-		below = v.ended(r)
-		if r.Known {
-			v.cfg.Subscription.Looked(r.Due)
-		}
-		return r, below, true
+		return r, v.ended(r), true
 	case <-timer.C:
 		return r, false, false
 	}

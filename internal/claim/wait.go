@@ -68,11 +68,10 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 // The first poll precedes the first pause, because that might be long already: a notification about a scheduled message
 // does not shorten it. After a claim that returned messages the poll may be delayed if the Notifier is live.
 func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
-	s := p.cfg.Subscription
-	if spare := s.Spare(p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
+	s, waited := p.cfg.Subscription, false
+	if spare := min(s.Spare(), p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
 		return
 	}
-	waited := false
 	for first := true; p.cfg.Stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		began := p.subscribe(wait)
@@ -132,6 +131,7 @@ func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 	if r, below, is := p.rescans.inPlaceOfPoll(); is {
 		if r.err == nil {
 			p.pace.looks.Add(1)
+			p.cfg.Subscription.Looked(r.Due)
 		}
 		if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
 			return 0, true, true, nil
