@@ -18,10 +18,11 @@
 // # Failures
 //
 //	class                       a statement of several items        a statement of one item
-//	Unknown, Refused,           repeated once, then halved; after   repeated once unless a search has led to it, then
-//	RolledBack                  a timeout, cut into eight parts     compared with another item immediately: if that is
-//	                                                                written, this one is isolated; otherwise the database
-//	                                                                is down and both are tried again after a pause
+//	Unknown, Refused,           repeated once, then halved; after   repeated once unless a search has led to it. Then
+//	RolledBack                  a timeout, cut into eight parts     another item is tried immediately, and this one again,
+//	                                                                after a pause if the other one failed as well. It is
+//	                                                                isolated if it fails again although a statement has
+//	                                                                succeeded since it first failed alone
 //	BadRow, Duplicate           halved immediately                  its outcome
 //	NoSchema, Permanent         halved immediately                  its outcome; after two in a row, that of all their kind
 //
@@ -30,8 +31,8 @@
 // reduce the size of new batches.
 //
 // In an outage every statement fails: the size falls to 1, two statements follow each pause, which grows to 5 s, and
-// nothing is isolated. An item that has nothing to be compared with stays in its batch if statements of other workers
-// fail as well, except that one such item may be isolated if its order does not matter.
+// nothing is isolated. An item that has nothing to be compared with stays in its batch until another statement succeeds,
+// except that one such item may be isolated if its order does not matter.
 //
 // An isolated item is written by itself, with pauses of up to 5 s, in a statement whose timeout doubles when it is
 // exceeded, up to 2 minutes. After a timeout no item that needs more time than others is tried for as long as that

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 const (
@@ -27,15 +25,13 @@ type isolation[I Item] struct {
 	at      time.Time // of the next try
 	pause   Backoff
 	timeout time.Duration
-	skip    bool
-	behind  []I    // items of its key, in order
-	before  uint64 // successes of the Writer when it first failed
+	behind  []I // items of its key, in order
 }
 
 // isolate takes the first item out of the round, with the items behind it that have its key.
-func (r *round[I]) isolate() {
-	item, f := r.rest[0], r.cause
-	r.rest = r.rest[1:]
+func (r *round[I]) isolate(err error) {
+	item := r.rest[0]
+	r.rest, r.turn = r.rest[1:], 0
 	r.writer.mu.Lock()
 	p := item.place()
 	if r.worker.gone(item) {
@@ -43,12 +39,12 @@ func (r *round[I]) isolate() {
 		return
 	}
 	if len(r.writer.isolated) >= mostIsolated {
-		r.worker.end(item, f.Err)
+		r.worker.end(item, err)
 		r.writer.mu.Unlock()
 		return
 	}
 	in := &isolation[I]{
-		item: item, err: f.Err, before: r.before, timeout: r.writer.cfg.Loop.Timeout, skip: r.skip,
+		item: item, err: err, timeout: r.writer.cfg.Loop.Timeout,
 		pause: Backoff{Low: r.worker.loop.atMost(isolatedLow), High: r.worker.loop.atMost(isolatedHigh)},
 	}
 	in.at = time.Now().Add(in.pause.Pause())
@@ -111,9 +107,6 @@ func (w *worker[I]) runIsolated() {
 // callers have given up. mu is held.
 func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.Duration) {
 	for _, in := range slices.Clone(w.writer.isolated) {
-		if in.timeout > w.writer.cfg.Loop.Timeout && in.at.Before(w.rests) {
-			in.at = w.rests
-		}
 		in.behind = slices.DeleteFunc(in.behind, w.gone)
 		if w.gone(in.item) {
 			w.writer.release(in)
@@ -134,21 +127,18 @@ func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.
 // tryIsolated runs one statement of an isolated item.
 func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	w.began = time.Now()
-	left, f := w.try([]I{in.item}, in.timeout, in.skip)
+	left, f := w.try([]I{in.item}, in.timeout, true)
 	took := time.Since(w.began)
 	if f != nil && len(left) > 0 && answered(f.Class) {
 		w.finish(in.item, f.Err)
 	}
 	w.report() // before the items behind it continue
-	w.writer.mu.Lock()
-	alone := w.writer.successes == in.before
-	w.writer.mu.Unlock()
-	if f != nil && len(left) > 0 && !answered(f.Class) && alone { // the database might be the cause
+	p := in.item.place()
+	if f != nil && len(left) > 0 && !answered(f.Class) && !w.blamed(p) { // the database might be the cause
 		_ = w.loop.Failed(w.writer.ctx, f)
 	}
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
-	p := in.item.place()
 	if p.state == over {
 		w.writer.release(in)
 		return
@@ -159,10 +149,14 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 		return
 	}
 	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
-	in.skip = in.skip || f.Class == sqlbatch.RolledBack
 	if timedOut(f, took, in.timeout) {
-		w.rests = time.Now().Add(took) // if all share one connection, the others have it for as long
 		in.timeout = max(in.timeout, min(2*in.timeout, w.writer.cfg.Longest))
+		rests := time.Now().Add(took) // if all share one connection, the others have it for as long
+		for _, in := range w.writer.isolated {
+			if in.timeout > w.writer.cfg.Loop.Timeout && in.at.Before(rests) {
+				in.at = rests
+			}
+		}
 	}
 }
 

@@ -291,8 +291,8 @@ func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) 
 			}
 			w.wait(time.Second)
 		}
-		require.Equal(t, []time.Duration{30 * time.Second, timeout / 8, 30 * time.Second, time.Minute, 2 * time.Minute,
-			2 * time.Minute}, took[:6])
+		require.Equal(t, []time.Duration{30 * time.Second, timeout / 8, timeout / 8, 30 * time.Second, time.Minute,
+			2 * time.Minute, 2 * time.Minute}, took[:7])
 		require.NoError(t, w.outcome(2).Err)
 	})
 }

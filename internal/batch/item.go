@@ -30,7 +30,8 @@ type Place struct {
 
 	// Used by the worker that has the item.
 	mark   bool
-	locked uint8 // how often its row was locked, up to lockPauses
+	locked uint8  // how often its row was locked, up to lockPauses
+	blame  uint64 // 1 more than the successes of the Writer when it first failed alone; 0: it has not
 }
 
 func (p *Place) place() *Place { return p }

@@ -74,9 +74,9 @@ func (c cell) away(context.Context, []*item) error {
 func (c cell) healthyWithin() time.Duration {
 	within := 3 * time.Second
 	if c.class == slow {
-		// The first statement, those of lateParts parts of the batch, with an eighth of the time, and one that finds
-		// the suspect.
-		within += timeout + 8*timeout/8
+		// The first statement, those of lateParts parts of the batch, with an eighth of the time, and two that find
+		// the bad item.
+		within += timeout + 9*timeout/8
 	}
 	if c.outage == "first" {
 		within += 5 * time.Second // the pause in which the outage ended

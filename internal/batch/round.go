@@ -20,12 +20,14 @@ const (
 // round writes one batch: it runs statements of the first items without an outcome, until all have one. Apart from
 // kinds the order is kept, so the size of the statements alone finds the items that fail:
 //
-//	a success               doubles the size
-//	a failure               is repeated once, before the first search
-//	a failure of several    halves the size
-//	a failure of one        makes it a suspect: another item is tried alone immediately
-//	        it succeeds:    the database works, and the suspect is isolated
-//	        it fails:       the database is the cause. After a pause the first item is tried again
+//	      ┌─────────── a success doubles the size, and returns to the first items ───────────┐
+//	      ▼                                                                                  │
+//	the first items ──▶ repeated once ──▶ halves ──▶ the first item alone ──▶ another one alone
+//	                                                  │   ▲                        │
+//	                   isolated: it has failed twice, ◀   └────── a pause ◀────────┘ it fails as well
+//	                   and a statement has succeeded in between
+//
+// In an outage the first item therefore stays where it is.
 type round[I Item] struct {
 	worker *worker[I]
 	writer *Writer[I]
@@ -33,20 +35,13 @@ type round[I Item] struct {
 	rest []I  // the items without an outcome, in order
 	size Size // of statements
 
-	failed  bool     // a statement of this round has failed
-	again   bool     // the next statement repeats the last one
-	skip    bool     // leave out locked rows
-	hasty   bool     // a statement timed out: the next ones have less time, so that the search ends soon
-	suspect *Place   // of the first item, if it has just failed alone
-	cause   *Failure // of the suspect, and of late
-	late    *Place   // of the first item, if it has just timed out alone
-	first   *Place   // the item that the next two count for
-	lone    int      // how often it has failed alone
-	probes  int      // how many other items were tried after it, and failed
-	probe   int      // index in rest of the item that is tried in place of the suspect, or 0
-	denied  int      // items of one kind in a row with a permanent failure of their own
-	kind    uint8    // of those items
-	before  uint64   // successes of the Writer when the first statement failed
+	failed bool  // a statement of this round has failed
+	skip   bool  // leave out locked rows
+	hasty  bool  // a statement timed out: the next ones have less time, so that the search ends soon
+	turn   int   // statements of one item that have failed since a success: after an odd number another item is tried
+	probe  int   // index in rest of that item, or 0
+	denied int   // items of one kind in a row with a permanent failure of their own
+	kind   uint8 // of those items
 }
 
 // write writes the batch.
@@ -119,13 +114,11 @@ func (r *round[I]) next() []I {
 
 // choose returns the items of the next statement, at least one. mu is held.
 func (r *round[I]) choose() []I {
-	if r.probe = 0; r.suspect == r.rest[0].place() {
-		if others := r.others(); len(others) > 0 {
-			r.probe = others[min(r.probes, len(others)-1)]
-			return r.rest[r.probe : r.probe+1]
-		}
-		return r.rest[:1]
+	if others := r.others(); r.turn%2 > 0 && len(others) > 0 {
+		r.probe = others[r.turn/2%len(others)]
+		return r.rest[r.probe : r.probe+1]
 	}
+	r.probe = 0
 	return r.rest[:r.count()]
 }
 
@@ -145,11 +138,6 @@ func (r *round[I]) step(items []I) {
 	left, f := r.worker.try(items, timeout, r.skip)
 	took := time.Since(began)
 	if f == nil {
-		if n == 1 && len(left) == 1 && r.late == left[0].place() && r.mayIsolate(r.late) {
-			r.isolate() // the server still runs the statement that timed out here
-			r.forget()
-			return
-		}
 		r.worker.postpone(left)
 		left = nil
 	}
@@ -161,25 +149,27 @@ func (r *round[I]) step(items []I) {
 		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
 	}
 	if f == nil {
-		r.size.Worked(n, took, timeout)
-		r.succeeded()
+		if r.probe == 0 {
+			r.size.Worked(n, took, timeout)
+		}
+		r.turn, r.denied = 0, 0
 		return
 	}
+	repeats := !r.failed
 	r.searching()
 	r.skip = r.skip || f.Class == sqlbatch.RolledBack
 	late := timedOut(f, took, timeout)
 	r.hasty = r.hasty || late
 	switch {
 	case len(left) == 0: // the statement failed after it had written all
-	case n > 1:
-		r.failedTogether(len(left), f, late)
-	case r.probe > 0:
-		r.probeFailed(f)
+	case n == 1 && answered(f.Class):
+		r.rejected(f)
+	case n == 1:
+		r.failedAlone(f, repeats)
+	case repeats && !answered(f.Class) && !late:
+		r.pause(f, forever)
 	default:
-		if r.late = nil; late {
-			r.late = items[0].place()
-		}
-		r.failedAlone(f)
+		r.failedTogether(len(left), f, late)
 	}
 }
 
@@ -195,8 +185,8 @@ func (r *round[I]) searching() {
 	}
 	r.failed = true
 	r.writer.mu.Lock()
-	defer r.writer.mu.Unlock()
-	r.before, r.writer.noAhead = r.writer.successes, r.writer.cfg.InTurn
+	r.writer.noAhead = r.writer.cfg.InTurn
+	r.writer.mu.Unlock()
 }
 
 // timeout returns the timeout of the next statement.
@@ -208,110 +198,89 @@ func (r *round[I]) timeout() time.Duration {
 	return t
 }
 
-// succeeded records that a statement succeeded.
-func (r *round[I]) succeeded() {
-	r.again, r.denied = false, 0
-	if r.probe > 0 {
-		r.isolate()
-	}
-	r.forget()
-}
-
-// forget clears the suspicion of the first item.
-func (r *round[I]) forget() { r.suspect, r.first = nil, nil }
-
 // failedTogether decides what follows the failure of n items.
 func (r *round[I]) failedTogether(n int, f *Failure, late bool) {
-	switch {
-	case answered(f.Class):
-		r.size.Failed(n)
-	case late:
+	r.size.Failed(n)
+	if answered(f.Class) {
+		return
+	}
+	if late {
 		r.size.part(n, lateParts)
 		r.writer.mu.Lock()
 		r.writer.groups.Failed(n)
 		r.writer.mu.Unlock()
-		r.pause(f, ShortPause)
-	case r.repeat(f):
-	default:
-		r.size.Failed(n)
-		r.pause(f, ShortPause)
 	}
+	r.pause(f, ShortPause)
 }
 
-// repeat pauses before a statement that is repeated unchanged: once, and not in a search.
-func (r *round[I]) repeat(f *Failure) bool {
-	if r.again || r.size != (Size{}) {
-		return false
+// rejected gives the item of a statement its error, because the database does not take it.
+func (r *round[I]) rejected(f *Failure) {
+	item := r.rest[r.probe]
+	r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
+	r.turn = 0
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
+	r.worker.end(item, f.Err)
+	r.writer.successes++ // the database works
+	if f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate {
+		return
 	}
-	r.again = true
-	r.pause(f, forever)
-	return true
-}
-
-// failedAlone decides what follows the failure of the first item, alone in its statement.
-func (r *round[I]) failedAlone(f *Failure) {
-	item := r.rest[0]
-	if answered(f.Class) {
-		r.rest = r.rest[1:]
-		r.worker.finish(item, f.Err)
-		r.forget()
-		if f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate {
-			return
-		}
-		if kind := item.place().Kind; kind != r.kind {
-			r.denied, r.kind = 0, kind
-		}
-		if r.denied++; r.denied == 2 { // two in a row: every item of the kind would meet it
-			r.writer.mu.Lock()
-			defer r.writer.mu.Unlock()
-			for _, o := range r.rest {
-				if o.place().Kind == r.kind {
-					r.worker.end(o, f.Err)
-				}
+	if kind := item.place().Kind; kind != r.kind {
+		r.denied, r.kind = 0, kind
+	}
+	if r.denied++; r.denied == 2 { // two in a row: every item of the kind would meet it
+		for _, o := range r.rest {
+			if o.place().Kind == r.kind {
+				r.worker.end(o, f.Err)
 			}
 		}
-		return
 	}
-	r.cause = f
-	if r.repeat(f) {
-		return
-	}
-	r.suspect = item.place()
-	if r.first != r.suspect {
-		r.first, r.lone, r.probes = r.suspect, 0, 0
-	}
-	r.lone++
-	others := len(r.others())
-	if r.probes >= others { // all have failed
-		r.drawMore()
-		if r.probes = others; len(r.others()) == others {
-			r.probes = 0
-		}
-	}
-	if len(r.others()) > 0 {
-		return // the next one of them is tried immediately
-	}
-	if r.lone > 1 && r.mayIsolate(item.place()) {
-		r.isolate()
-		r.forget()
-		return
-	}
-	r.suspect, r.hasty = nil, false
-	r.pause(f, lonePause)
 }
 
-// probeFailed decides what follows if the item that was tried in place of the suspect failed.
-func (r *round[I]) probeFailed(f *Failure) {
-	if answered(f.Class) { // the database works
-		r.worker.finish(r.rest[r.probe], f.Err)
-		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
-		r.isolate()
-		r.forget()
+// failedAlone decides what follows the failure of one item, alone in its statement.
+func (r *round[I]) failedAlone(f *Failure, repeats bool) {
+	p := r.rest[r.probe].place()
+	again := p.blame > 0
+	blamed := r.worker.blamed(p)
+	switch {
+	case r.probe > 0:
+		r.turn++
+		r.hasty = false
+		r.pause(f, forever)
+		return
+	case blamed:
+		r.isolate(f.Err)
+		return
+	case repeats:
+		r.pause(f, forever)
 		return
 	}
-	r.probes++
-	r.suspect, r.hasty = nil, false
-	r.pause(f, forever)
+	r.turn++
+	if tried := len(r.others()); r.turn/2 >= tried { // all have failed
+		if r.drawMore(); len(r.others()) > tried {
+			r.turn = 2*tried + 1
+		}
+	}
+	switch {
+	case len(r.others()) > 0: // the next one of them is tried immediately
+	case again && r.mayIsolate(p):
+		r.isolate(f.Err)
+	default:
+		r.turn++
+		r.hasty = false
+		r.pause(f, lonePause)
+	}
+}
+
+// blamed records that an item has failed alone. It reports that a statement of the Writer has succeeded since it first
+// did: the item is the cause, and not the database.
+func (w *worker[I]) blamed(p *Place) bool {
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
+	if p.blame == 0 {
+		p.blame = w.writer.successes + 1
+	}
+	return p.blame <= w.writer.successes
 }
 
 // answered reports that the database rejects the statement because of its contents: repeating it, for one item, cannot
@@ -347,15 +316,13 @@ func (r *round[I]) drawMore() {
 	r.rest = append(r.rest, r.worker.group[old:]...)
 }
 
-// mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the
-// Writer work, or order does not matter and nothing else is isolated.
+// mayIsolate reports whether an item that has nothing to be compared with may be isolated: a batch that went ahead was
+// written, and waits for this one, or order does not matter and nothing else is isolated.
 func (r *round[I]) mayIsolate(p *Place) bool {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	// And waits for this batch
-	answered := slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered })
-	return answered || r.writer.successes != r.before || (!r.writer.cfg.InTurn || p.Key != "") &&
-		len(r.writer.isolated) == 0
+	return slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered }) ||
+		(!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.

@@ -26,7 +26,6 @@ type worker[I Item] struct {
 	timer  *time.Timer
 	room   []Outcome[I] // the reusable array of out
 	array  []I          // the reusable array of round.rest
-	rests  time.Time    // for isolated items: none that needs more time than others is tried before this time
 
 	// Guarded by mu. Only the worker's goroutine writes these fields, except that GiveUp takes the contents of out.
 	out      []Outcome[I] // not passed to Done yet

@@ -13,8 +13,8 @@
 // # Goroutines
 //
 // The consumer starts and joins one goroutine: Run of a Plain or an Ordered, which runs statements one after another
-// until the consumer stops, and Finish after it. A Plain starts a goroutine for each rescan that claims do not wait
-// for; Finish joins them. The goroutine of the Feed calls Next. Other methods may be called at any time if their
+// until the consumer stops, and Finish after it. A Plain starts a goroutine for each rescan, one at
+// a time; Finish joins them. The goroutine of the Feed calls Next. Other methods may be called at any time if their
 // comments say so.
 //
 // # Locks

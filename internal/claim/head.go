@@ -19,17 +19,16 @@ import (
 // rescan does: a statement that reads from the beginning once a second, without a lock (rescan.go). What it finds moves
 // the head back. Releases of this process move the head back immediately.
 //
-// If a rescan is expensive, for example because a snapshot keeps the database from cleaning up, rescans are so rare
-// that all consumers of the queue together spend 5 % of the time on them. A single slow rescan does not count: see
-// cost.
+// After a rescan each consumer rests for 20 times as long as it took, times the number of consumers: if rescans are
+// expensive, for example because a snapshot keeps the database from cleaning up, all consumers of the queue together
+// spend 5 % of the time on them. The lesser of the last two times counts. One of the two might have waited for a lock,
+// or for a stopped database or process; the rest would then be minutes or hours.
 
 const (
 	// rescanEvery is the minimum time between two rescans.
 	rescanEvery = time.Second
 	// Rescans take at most 1/rescanShare of the time.
 	rescanShare = 20
-	// rescanSlow is the maximum duration of a rescan that claims may wait for.
-	rescanSlow = 50 * time.Millisecond
 )
 
 // PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none.
@@ -47,17 +46,6 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// cost is the time that a rescan takes: the lesser of the last two. One of the two might have waited for a lock, or for
-// a stopped database or process; the following pause would then be minutes or hours.
-type cost struct{ last time.Duration }
-
-// of records a time, and returns the cost.
-func (c *cost) of(took time.Duration) time.Duration {
-	lesser := min(took, c.last)
-	c.last = took
-	return lesser
-}
-
 // head is the head of one consumer. Only the goroutine of its claims uses it.
 type head struct {
 	every time.Duration // minimum time between rescans
@@ -66,21 +54,14 @@ type head struct {
 	seen [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
 
 	// Fields of rescans.
-	underWay  bool
-	before    sqlbatch.Heads // now, when the running rescan began
-	given     sqlbatch.Heads // the lowest positions released since
-	began     time.Duration  // when the last one began
-	rest      time.Duration  // no rescan before this time: the others' share of the time
-	cost      cost
-	consumers int
-	hurried   bool          // the next rescan begins as soon as rest allows
-	due       time.Duration // of the next message that the last rescan found; 0: it found none
-
-	// The first claim after a rescan that moved the head back walks over the rows in between. If that takes long, it is
-	// part of the price of the rescan.
-	lowered bool
-	walk    cost
-	usual   time.Duration // what a claim takes otherwise
+	underWay bool
+	before   sqlbatch.Heads // now, when the running rescan began
+	given    sqlbatch.Heads // the lowest positions released since
+	began    time.Duration  // when the last one began
+	took     time.Duration  // by the last one that has ended
+	rest     time.Duration  // no rescan before this time
+	hurried  bool           // the next rescan begins as soon as rest allows
+	due      time.Duration  // of the next message that the last rescan found; 0: it found none
 }
 
 // newHead returns a head at the beginning, with a rescan due.
@@ -102,36 +83,19 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	return from
 }
 
-// claimed records the rows of a claim, how long it took, and when it ended.
-func (h *head) claimed(rows []table.Claimed, took, now time.Duration) {
+// claimed records the rows of a claim, and when it began.
+func (h *head) claimed(rows []table.Claimed, began time.Duration) {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
 		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
-			h.now[p], h.seen[p] = at, now-took
+			h.now[p], h.seen[p] = at, began
 		}
 	}
-	switch {
-	case !h.lowered:
-		h.usual = took
-	case took > rescanSlow:
-		h.rest = max(h.rest, now) + h.price(h.walk.of(max(0, took-h.usual)))
-	default:
-		h.walk.of(0)
-	}
-	h.lowered = false
 }
-
-// recovered records that the database answers again. The times of earlier rescans do not count.
-func (h *head) recovered() { h.rest, h.cost, h.walk, h.hurried = 0, cost{}, cost{}, true }
 
 // lower records that there are messages at these positions again.
 func (h *head) lower(places sqlbatch.Heads) {
 	h.now, h.given = notify.Lowest(h.now, places), notify.Lowest(h.given, places)
-}
-
-// price is the pause after the given time was spent on a rescan.
-func (h *head) price(took time.Duration) time.Duration {
-	return rescanShare * time.Duration(max(1, h.consumers)) * took
 }
 
 // next returns when the next rescan may begin.
@@ -156,14 +120,11 @@ func (h *head) begin(now time.Duration) {
 // themselves. If the database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
-	if s.Known {
-		h.consumers = s.Consumers
-	}
-	rest := h.price(h.cost.of(s.took))
-	if h.consumers > 1 { // so that they begin at different times
+	rest := rescanShare * time.Duration(max(1, s.Consumers)) * min(s.took, h.took)
+	if s.Consumers > 1 { // so that they begin at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
-	h.rest = s.began + s.took + rest
+	h.took, h.rest = s.took, s.began+s.took+rest
 	if !s.Known {
 		return false
 	}
@@ -179,7 +140,6 @@ func (h *head) end(s rescan) (below bool) {
 		}
 		h.now[p], h.seen[p] = found, s.began
 	}
-	h.lowered = h.lowered || below
 	h.now = notify.Lowest(h.now, h.given)
 	return below
 }

@@ -35,15 +35,15 @@ func rescaned(heads sqlbatch.Heads) head {
 func TestAClaimRaisesTheHeadOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := rescaned(headsAt(10, 20, 30, 40))
 	f.claimed([]table.Claimed{at(priorityUrgent, 45), at(priorityNormal, 25), at(priorityUrgent, 41),
-		at(priorityNormal, 12)}, 0, 0)
+		at(priorityNormal, 12)}, 0)
 	require.Equal(t, headsAt(10, 25, 30, 45), f.ask(0), "urgent messages do not hide low ones")
-	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 22)}, 0)
 	require.Equal(t, headsAt(10, 25, 30, 45), f.ask(0), "messages below do not move it")
 }
 
 func TestAReleaseLowersTheHead(t *testing.T) {
 	f := rescaned(headsAt(10, 20, 30, 40))
-	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 25)}, 0)
 	back := notify.NoPlace
 	back[normal].Due, back[urgent].Due = 15, 45
 	f.lower(back)
@@ -52,7 +52,7 @@ func TestAReleaseLowersTheHead(t *testing.T) {
 	f.begin(second)
 	back[normal].Due = 5
 	f.lower(back)
-	f.claimed([]table.Claimed{at(priorityNormal, 26)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 26)}, 0)
 	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: headsAt(60, 60, 60, 60)}})
 	require.Equal(t, headsAt(60, 5, 60, 45), f.ask(0), "the rescan had not seen the message")
 }
@@ -60,15 +60,15 @@ func TestAReleaseLowersTheHead(t *testing.T) {
 func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 	f := rescaned(headsAt(10, 20, 30, 40))
 	ready := [4]bool{normal: true, urgent: true}
-	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0)
 	f.begin(second)
-	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 110), at(priorityUrgent, 120)}, 0)
 	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready,
 		Heads: headsAt(200, 50, 200, 60)}}))
 	require.Equal(t, headsAt(200, 50, 200, 120), f.ask(0),
 		"what it saw at or behind the head of its beginning has been claimed since, or is still to come")
 
-	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 100)}, 0)
 	f.begin(2 * second)
 	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: ready,
 		Heads: headsAt(300, 150, 300, 300)}}))
@@ -82,9 +82,9 @@ func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 
 func TestTheHeadFollowsADatabasesClockThatGoesBack(t *testing.T) {
 	f := rescaned(headsAt(1000, 1000, 1000, 1000))
-	f.claimed([]table.Claimed{at(priorityNormal, 2000)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 2000)}, 0)
 	f.begin(second)
-	f.claimed([]table.Claimed{at(priorityNormal, 2100)}, 0, 0)
+	f.claimed([]table.Claimed{at(priorityNormal, 2100)}, 0)
 	require.False(t, f.end(rescan{Rescan: table.Rescan{Known: true, Heads: headsAt(500, 500, 500, 500)}}))
 	require.Equal(t, headsAt(500, 500, 500, 500), f.ask(0))
 }
@@ -94,15 +94,15 @@ func TestTheFirstRescanIsImmediateAndTheNextASecondLater(t *testing.T) {
 	require.True(t, f.isDue(0))
 	f.begin(0)
 	require.False(t, f.isDue(time.Hour), "one at a time")
-	f.cost = cost{last: time.Second}
-	f.end(rescan{Rescan: table.Rescan{Consumers: 1}, took: time.Millisecond})
+	f.took = time.Second
+	f.end(rescan{Rescan: table.Rescan{Known: true, Consumers: 1}, took: time.Millisecond})
 	require.False(t, f.isDue(second-1))
 	require.True(t, f.isDue(second))
 	f.hurried = true
 	require.False(t, f.isDue(21*time.Millisecond-1), "a hurried rescan may not exceed its share either")
 	require.True(t, f.isDue(21*time.Millisecond))
 	f.begin(21 * time.Millisecond)
-	f.end(rescan{Rescan: table.Rescan{Consumers: 1}, began: 21 * time.Millisecond})
+	f.end(rescan{Rescan: table.Rescan{Known: true, Consumers: 1}, began: 21 * time.Millisecond})
 	require.False(t, f.isDue(second), "it is not hurried any more")
 	require.True(t, f.isDue(second+21*time.Millisecond))
 
@@ -116,7 +116,7 @@ func TestAllConsumersTogetherSpendATwentiethOfTheTime(t *testing.T) {
 	const took = 100 * time.Millisecond
 	f := newHead(second)
 	twice := func(s rescan) {
-		f.cost, s.took = cost{last: took}, took
+		f.took, s.took = took, took
 		f.begin(0)
 		f.end(s)
 	}
@@ -124,8 +124,6 @@ func TestAllConsumersTogetherSpendATwentiethOfTheTime(t *testing.T) {
 	const rest = 4 * 20 * took
 	require.False(t, f.isDue(took+rest-1))
 	require.True(t, f.isDue(took+rest*5/4), "a quarter is random, so that consumers do not coincide")
-	twice(rescan{})
-	require.False(t, f.isDue(took+rest-1), "a failed rescan does not return the number of consumers")
 
 	f = newHead(second)
 	twice(rescan{Rescan: table.Rescan{Known: true}})
@@ -151,56 +149,35 @@ func TestWhatARescanTookOnceIsNoPrice(t *testing.T) {
 
 func TestOnceTheDatabaseAnswersAgainARescanIsDue(t *testing.T) {
 	v := rescans{head: rescaned(sqlbatch.Heads{})}
-	for range 2 { // they ran into the outage
+	for range 2 {
 		v.head.begin(0)
-		v.head.end(rescan{took: 30 * second})
+		v.head.end(rescan{Rescan: table.Rescan{Known: true}, took: 30 * second})
 	}
 	v.claimFailed(time.Millisecond)
-	v.claimWorked()
 	require.False(t, v.head.isDue(100*second), "an immediate error does not show how long a rescan takes")
 	v.claimFailed(second)
 	v.claimFailed(time.Millisecond)
-	v.claimWorked()
-	require.True(t, v.head.isDue(30*second))
+	require.True(t, v.head.isDue(30*second), "they ran into the outage")
 	v.head.begin(30 * second)
-	v.head.end(rescan{began: 30 * second, took: second})
-	v.claimWorked()
-	require.False(t, v.head.isDue(31*second-1), "once")
+	v.head.end(rescan{Rescan: table.Rescan{Known: true}, began: 30 * second, took: second})
+	require.False(t, v.head.isDue(51*second-1), "once")
+	require.True(t, v.head.isDue(51*second))
 }
 
 func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T) {
 	margin := sqlbatch.HeadMargin.Milliseconds()
 	f := rescaned(headsAt(100, 10_000, 10_000, 10_000))
-	f.claimed([]table.Claimed{at(priorityNormal, 20_000)}, second/100, 10*second)
+	f.claimed([]table.Claimed{at(priorityNormal, 20_000)}, 10*second-second/100)
 	soon := f.ask(10*second + sqlbatch.HeadMargin/4)
 	require.EqualValues(t, 20_000, soon[normal].Due, "the claim itself reaches back")
 	require.Equal(t, 10_000-margin, soon[urgent].Due, "nothing urgent was claimed since the rescan")
-	f.claimed(nil, 0, 10*second+sqlbatch.HeadMargin)
+	f.claimed(nil, 10*second+sqlbatch.HeadMargin)
 	require.Equal(t, headsAt(0, 20_000-margin, 10_000-margin, 10_000-margin), f.ask(10*second+sqlbatch.HeadMargin))
 
 	f.begin(20 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true, Heads: headsAt(30_000, 30_000, 30_000, 30_000)}, began: 20 * second})
 	require.EqualValues(t, 30_000, f.ask(20 * second)[normal].Due)
 	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal].Due)
-}
-
-func TestTheClaimThatARescanSendsBackIsPartOfItsPrice(t *testing.T) {
-	f := rescaned(headsAt(100, 100, 100, 100))
-	f.claimed(nil, 10*time.Millisecond, 0)
-	f.claimed(nil, second, 2*second)
-	require.True(t, f.isDue(2*second), "another claim does not count")
-	f.claimed(nil, 10*time.Millisecond, 2*second)
-	f.begin(2 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true},
-		Heads: headsAt(1, 200, 200, 200)}, began: 2 * second}))
-	f.claimed(nil, second, 3*second)
-	require.True(t, f.isDue(3*second), "a single slow claim does not count")
-	f.begin(3 * second)
-	require.True(t, f.end(rescan{Rescan: table.Rescan{Known: true, Any: true, Ready: [4]bool{true},
-		Heads: headsAt(0, 300, 300, 300)}, began: 3 * second}))
-	f.claimed(nil, 210*time.Millisecond, 4*second)
-	require.False(t, f.isDue(4*second+4*second-1), "20 times the additional duration")
-	require.True(t, f.isDue(4*second+4*second))
 }
 
 func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
@@ -217,7 +194,7 @@ func TestAnIdleConsumerWaitsForWhatTheRescanSawToCome(t *testing.T) {
 	f.begin(7 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 7 * second})
 	require.EqualValues(t, int64(math.MaxInt64), f.wait(7*second))
-	f.cost = cost{last: second}
+	f.took = second
 	f.begin(8 * second)
 	f.end(rescan{Rescan: table.Rescan{Known: true}, began: 8 * second, took: second / 10})
 	f.hurried = true

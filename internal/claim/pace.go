@@ -172,10 +172,9 @@ func (p *Pace) brought(messages, bytes int) {
 // after returns the pause after a claim or read that returned got messages. full means as many as it asked for.
 func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 	idle.Reset()
-	if p.cfg.Subscription.Claimed(full) {
-		p.unsubscribe()
-	}
+	p.cfg.Subscription.Claimed()
 	if full {
+		p.unsubscribe()
 		return 0
 	}
 	pause := idle.Pause()

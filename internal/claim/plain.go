@@ -17,7 +17,7 @@ type PlainTable interface {
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
 	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
-	Rescan(ctx context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error)
+	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
 	Rescue(within time.Duration, r sqlbatch.RescueParams) (places []table.Lost, err error)
 }
 
@@ -62,6 +62,10 @@ func (p *Plain) Source() Source { return p.buffer }
 
 // Run claims until the consumer stops.
 func (p *Plain) Run() {
+	for failure := p.loop.Try(p.cfg.Stop, p.rescans.first); failure != nil && p.cfg.Stop.Err() == nil; {
+		batch.Sleep(p.cfg.Stop, p.loop.Failed(p.cfg.Abandoned, failure))
+		failure = p.loop.Try(p.cfg.Stop, p.rescans.first)
+	}
 	idle := p.cfg.idle()
 	for n := p.waitForRoom(); n > 0 && !p.next(n, &idle); n = p.waitForRoom() {
 	}
@@ -84,7 +88,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		asked = 0 // a failure is not one of the claim
 	}
 	switch {
-	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop cancelled the rescan
+	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the wait for the gate
 	case failure != nil:
 		if table.IsPermanent(failure.Class) {
 			p.cfg.Holder.Broken(failure.Err)
@@ -103,8 +107,12 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		p.pause(idle.Poll(), nil)
 	case got > 0:
 		pause := p.pace.after(idle, got, got == asked)
-		if pause > 0 && !p.pause(pause, nil) && p.cfg.Subscription.Quiet() && p.cfg.Halt == nil {
+		switch {
+		case pause == 0 || p.pause(pause, nil) || p.cfg.Halt != nil:
+		case p.cfg.Subscription.Quiet():
 			p.waitForMessage(idle, false) // at most a poll in place of the claim
+		default: // polling finds the next message as soon
+			p.pace.unsubscribe()
 		}
 	default:
 		if p.cfg.Subscription.ClaimedNone() { // the message might be before the head
@@ -142,8 +150,8 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 		return c.Rows, 0, failure
 	}
 	got, took := len(rows.Rows), base.Now()-start
-	p.rescans.claimWorked()
-	p.rescans.head.claimed(rows.Rows, took, start+took)
+	p.rescans.failed = false
+	p.rescans.head.claimed(rows.Rows, start)
 	p.unread, p.hasty = false, false
 	if got == 0 {
 		p.pace.empty.Add(1)
@@ -194,5 +202,5 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	return true, nil
 }
 
-// Finish joins the rescans that claims did not wait for, which Stop has cancelled.
+// Finish joins the rescan that Stop has cancelled.
 func (p *Plain) Finish(context.Context) { p.rescans.running.Wait() }

@@ -46,6 +46,7 @@ type queue struct {
 	fail  func(op string) error // before the statement; nil: none fails
 	lost  func(op string) error // after it
 	takes time.Duration         // each statement
+	scans time.Duration         // a rescan, in addition
 	bad   byte                  // the ID of a message that cannot be read
 
 	plain    *claim.Plain
@@ -287,12 +288,15 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(_ context.Context, concurrently bool) (r table.Rescan, took time.Duration, err error) {
-	began, op := time.Now(), "rescan"
-	if concurrently {
-		op = "concurrent"
+func (q *queue) Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error) {
+	began := time.Now()
+	if err = q.call("rescan", ""); err == nil {
+		select {
+		case <-time.After(q.scans):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
-	err = q.call(op, "")
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r.Known, r.Consumers, r.Due = err == nil, 1, time.Hour
@@ -523,14 +527,35 @@ func TestASignalOfTheProcessEndsAPause(t *testing.T) {
 	})
 }
 
-func TestARescanAfterASlowOneRunsWhileClaimsGoOn(t *testing.T) {
+func TestClaimsWaitForTheFirstRescanOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, nil)
-		q.takes = 100 * time.Millisecond
-		q.run(30 * time.Second)
-		require.Equal(t, []string{"rescan", "concurrent"}, q.made("rescan", "concurrent")[:2])
-		rescans := len(q.made("rescan", "concurrent"))
-		require.LessOrEqual(t, rescans, 1+30*1000/2100, "5 % of the time")
+		q.scans = time.Second
+		q.send(10, 1)
+		go func() {
+			for n := byte(2); n < 80; n++ { // ends before the consumer
+				time.Sleep(300 * time.Millisecond)
+				q.read()
+				q.send(10, n)
+			}
+		}()
+		q.run(25 * time.Second)
+		require.Equal(t, "rescan, claim 16", q.first(2))
+		require.Len(t, q.made("rescan"), 3, "the second one follows after a second, and the third after 20 more")
+		q.read()
+		require.Len(t, q.given, 79)
+	})
+}
+
+func TestARescanThatTimesOutIsRepeatedWithTwiceTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, nil)
+		q.scans = 35 * time.Second
+		q.send(10, 1)
+		q.run(80 * time.Second)
+		require.Equal(t, []string{"rescan", "rescan", "rescan"}, q.made("rescan")[:3])
+		q.read()
+		require.Equal(t, []byte{1}, q.given, "after 10, 20 and 35 s")
 	})
 }
 
@@ -545,5 +570,57 @@ func TestAReaderThatStopsReadingStopsClaims(t *testing.T) {
 		require.Equal(t, 16, q.plain.Source().Waiting())
 		require.Len(t, q.plain.Source().Rest(), 16)
 		require.Zero(t, q.plain.Source().Waiting())
+	})
+}
+
+// bell is a Notifier of which each call of Listen gets a channel that has a value.
+type bell struct {
+	heard           chan struct{}
+	listens, leaves int
+}
+
+func (*bell) Notify(string, int, []int) {}
+
+func (b *bell) Listen(string, []int) (<-chan struct{}, func()) {
+	b.listens++
+	b.heard = make(chan struct{}, 1)
+	b.heard <- struct{}{}
+	return b.heard, func() { b.leaves++ }
+}
+
+func TestAConsumerListensWhileItIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bell{}
+		subscription := notify.NewSubscription(b, "q", nil)
+		q := newQueue(t, func(c *claim.Config) { c.Subscription = &subscription })
+		send := func(id byte, after time.Duration) {
+			q.read()
+			time.Sleep(after)
+			q.send(10, id)
+			b.heard <- struct{}{}
+			synctest.Wait()
+			q.read()
+		}
+		go func() {
+			time.Sleep(3 * time.Second)
+			require.Equal(t, bell{b.heard, 1, 0}, *b, "it is idle")
+			due := len(q.made("due", "rescan"))
+			send(1, 100*time.Millisecond)
+			send(2, 100*time.Millisecond)
+			require.Equal(t, []byte{1, 2}, q.given)
+			require.Equal(t, bell{b.heard, 1, 0}, *b, "each message wakes it")
+			time.Sleep(100 * time.Millisecond)
+			require.LessOrEqual(t, len(q.made("due", "rescan"))-due, 1, "without a poll after each claim")
+			send(3, 100*time.Millisecond)
+			send(4, time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
+			q.read()
+			require.Equal(t, []byte{1, 2, 3, 4}, q.given)
+			require.Equal(t, bell{b.heard, 1, 1}, *b, "polls find the messages as soon")
+			time.Sleep(3 * time.Second)
+			require.Equal(t, bell{b.heard, 2, 1}, *b, "it is idle again")
+		}()
+		q.run(10 * time.Second)
+		require.Equal(t, 2, b.leaves)
 	})
 }

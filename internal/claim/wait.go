@@ -68,11 +68,10 @@ func (p *Plain) pause(d time.Duration, heard <-chan struct{}) (woken bool) {
 // The first poll precedes the first pause, because that might be long already: a notification about a scheduled message
 // does not shorten it. After a claim that returned messages the poll may be delayed if the Notifier is live.
 func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
-	s := p.cfg.Subscription
-	if spare := s.Spare(p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
+	s, waited := p.cfg.Subscription, false
+	if spare := min(s.Spare(), p.cfg.PollEvery); !empty && spare > 0 && p.doze(spare) {
 		return
 	}
-	waited := false
 	for first := true; p.cfg.Stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		began := p.subscribe(wait)
@@ -125,22 +124,19 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 	return p.pace.subscribe(pause)
 }
 
-// look returns when there might be something to claim. It makes a rescan if one is due and claims may wait for it;
-// otherwise it reads from the head. below reports that a rescan found a message that no claim would have found, or
-// expired leases.
+// look returns when there might be something to claim. It makes a rescan if one is due; otherwise, and if that takes
+// long, it reads from the head. below reports that a rescan found a message that no claim would have found, or expired
+// leases.
 func (p *Plain) look() (due time.Duration, any, below bool, err error) {
-	if v := p.rescans; v.isDue() {
-		if !v.concurrent {
-			r, below := v.now()
-			if r.err == nil {
-				p.pace.looks.Add(1)
-			}
-			if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
-				return 0, true, true, nil
-			}
-			return r.Due, r.Any, below, r.err
+	if r, below, is := p.rescans.inPlaceOfPoll(); is {
+		if r.err == nil {
+			p.pace.looks.Add(1)
+			p.cfg.Subscription.Looked(r.Due)
 		}
-		v.begin()
+		if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
+			return 0, true, true, nil
+		}
+		return r.Due, r.Any, below, r.err
 	}
 	due, any, err = p.table.NextDue(p.cfg.SpareTime, p.rescans.head.ask(base.Now()))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // Consumer claims messages, and owns their leases.
 //
 // The supervisor starts and ends its goroutines, and End waits for all of them:
-//   - the goroutine of its claims (internal/claim), one for a slow rescan, and for an ordered queue one that returns
+//   - the goroutine of its claims (internal/claim), one for a rescan, and for an ordered queue one that returns
 //     the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - the goroutines of the settler and the extender (internal/settle);
@@ -55,7 +55,7 @@ func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.exten
 type claims interface {
 	// Run claims until the consumer stops.
 	Run()
-	// Finish ends what Run left open, until ctx ends: the slots of an ordered queue, rescans of a plain one.
+	// Finish ends what Run left open, until ctx ends: the slots of an ordered queue, the rescan of a plain one.
 	Finish(ctx context.Context)
 }
 
@@ -70,7 +70,7 @@ type feed interface {
 // New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
-		session.Need{Kind: session.Claim, Sessions: claimSessions},
+		session.Need{Kind: session.Claim, Sessions: 1, Spare: 1},
 		session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2},
 		session.Need{Kind: session.Note, Sessions: noteSessions})
@@ -111,11 +111,10 @@ func (c *Consumer) Start(f feed, stopped, ended func()) {
 
 // The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second
 // session of settles and extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones
-// are for isolated settles and extensions.
+// are for rescans, and for isolated settles and extensions.
 const (
-	claimSessions  = 1
 	extendSessions = 2
-	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a concurrent rescan
+	noteSessions   = 3 // of heartbeat, trimmer and vacuumer
 )
 
 // supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the

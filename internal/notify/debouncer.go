@@ -62,10 +62,9 @@ type Debouncer struct {
 
 	mu       sync.Mutex    // guards the fields below; held briefly, not during Notify
 	notified time.Duration // monotonic time of the last notification; 0: never
-	waits    bool          // messages wait for a notification
+	late     *time.Timer   // notifies for the messages that wait for it; nil: none waits
 	messages int           // number of waiting messages; 0: not counted
 	slots    Slots         // of the waiting messages
-	late     *time.Timer   // notifies for the waiting messages; nil: not needed
 }
 
 // Names reports whether notifications name slots.
@@ -79,59 +78,44 @@ func (d *Debouncer) Notify(messages int, slots Slots, more bool) {
 	}
 	now := base.Now()
 	d.mu.Lock()
-	if messages == 0 || d.waits && d.messages == 0 {
+	if messages == 0 || d.late != nil && d.messages == 0 {
 		d.messages = 0
 	} else {
 		d.messages += messages
 	}
 	d.slots.Merge(slots)
-	d.waits = true
-	wait := d.notified + Every - now
-	if more && d.notified > 0 && wait > 0 {
-		if d.late == nil {
-			d.late = time.AfterFunc(wait, d.Flush)
-		}
-		d.mu.Unlock()
+	if wait := d.notified + Every - now; !more || d.notified == 0 || wait <= 0 {
+		d.notify(now)
 		return
+	} else if d.late == nil {
+		d.late = time.AfterFunc(wait, d.Flush)
 	}
-	n, _ := d.take(now)
 	d.mu.Unlock()
-	d.call(n)
 }
 
 // Flush notifies for the waiting messages, if there are any.
 func (d *Debouncer) Flush() {
 	d.mu.Lock()
-	n, waits := d.take(base.Now())
-	d.mu.Unlock()
-	if waits {
-		d.call(n)
+	if d.late == nil {
+		d.mu.Unlock()
+		return
 	}
+	d.notify(base.Now())
 }
 
-// take returns the notification for the waiting messages. mu is held.
-func (d *Debouncer) take(now time.Duration) (n notification, waits bool) {
+// notify notifies for the waiting messages. mu is held, and is unlocked.
+func (d *Debouncer) notify(now time.Duration) {
 	if d.late != nil {
 		d.late.Stop()
 		d.late = nil
 	}
-	n = notification{messages: d.messages}
+	messages, slots := d.messages, []int(nil)
 	if d.Ordered {
-		if n.slots = d.slots.list; n.slots == nil {
-			n.messages = 0
+		if slots = d.slots.list; slots == nil {
+			messages = 0
 		}
 	}
-	waits = d.waits
-	d.waits, d.messages, d.slots, d.notified = false, 0, Slots{}, max(1, now)
-	return n, waits
-}
-
-func (d *Debouncer) call(n notification) {
-	base.Call(func() { d.Notifier.Notify(d.Queue, n.messages, n.slots) })
-}
-
-// notification has the arguments of Notifier.Notify.
-type notification struct {
-	messages int
-	slots    []int
+	d.messages, d.slots, d.notified = 0, Slots{}, max(1, now)
+	d.mu.Unlock()
+	base.Call(func() { d.Notifier.Notify(d.Queue, messages, slots) })
 }

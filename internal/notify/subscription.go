@@ -18,6 +18,9 @@ import (
 // A claim counts as that poll, even if it found messages. A poll, however, also returns when the next message is due.
 // After a claim that found messages it may be delayed, and is made every lookEvery.
 //
+// A consumer listens only while it is idle: it leaves after a claim that found as many messages as requested, if a value
+// arrives in the pause after one that found less, and while its readers are busy.
+//
 // On an ordered queue the consumer listens for the slots that it owns.
 type Subscription struct {
 	notifier Notifier
@@ -30,19 +33,10 @@ type Subscription struct {
 	live  bool // a value was received since Listen: all later notifications are received
 	woken bool // a value was received, and no claim has been made since
 	owes  bool // that value was a notification: no other consumer was woken for the message
-	full  int  // claims in a row that found as many messages as requested
 
-	again time.Duration // monotonic time before which it does not listen
-	early bool          // the last Subscribe was too early
-
-	at    time.Duration // monotonic time of the last poll
-	next  time.Duration // when the next message that the poll found is due
-	local bool          // this process has woken the consumer since: the message might be due later
-
-	lately [busyClaims]time.Duration // times of the last claims that found messages
-	turn   int                       // index of the oldest of them
-	misses int                       // notifications in a row for which there was nothing to claim
-	missAt time.Duration             // time of the last of them
+	muted  time.Duration // monotonic time before which it does not listen; 0: it may
+	misses int           // notifications in a row for which there was nothing to claim
+	poll   time.Duration // monotonic time until which a poll would find nothing, but for what this process has sent
 }
 
 // NewSubscription returns a Subscription that does not listen yet. notifier may be nil. On an ordered queue owned
@@ -67,27 +61,14 @@ const (
 	// lookEvery is the maximum time between polls of a subscriber that is woken for messages: others that were sent
 	// with them might be due later.
 	lookEvery = time.Second
-
-	// With busyClaims claims that found messages within busyFor, a consumer needs no Notifier: polling finds the next
-	// message as soon.
-	busyClaims = 16
-	busyFor    = 400 * time.Millisecond
-
-	// mostBackoff is the maximum time for which a consumer receives nothing after notifications for which it found
-	// nothing.
-	mostBackoff = 100 * time.Millisecond
 )
 
 // Subscribe begins to listen.
 func (s *Subscription) Subscribe() {
-	if s.notifier == nil || s.heard != nil {
+	if s.notifier == nil || s.heard != nil || base.Now() < s.muted {
 		return
 	}
-	now := base.Now()
-	if s.early = now < s.again || s.busy(now) > 0; s.early {
-		return
-	}
-	s.live = false
+	s.live, s.muted = false, 0
 	if s.owned != nil {
 		s.slots = s.owned()
 	}
@@ -126,7 +107,7 @@ func (s *Subscription) Received(open bool) (look bool) {
 	s.live, s.woken = true, true
 	if !open {
 		s.Unsubscribe()
-		s.again = base.Now() + mutedFor
+		s.muted = base.Now() + mutedFor
 	}
 	return look
 }
@@ -140,50 +121,26 @@ func (s *Subscription) Answer() {
 	}
 }
 
-// InProcess notes that the consumer was woken by its own process.
-func (s *Subscription) InProcess() { s.local = true }
+// InProcess notes that the consumer was woken by its own process: the message might be due later.
+func (s *Subscription) InProcess() { s.poll = 0 }
 
 // Looked notes a poll that found nothing to claim before due.
-func (s *Subscription) Looked(due time.Duration) {
-	s.at, s.local = base.Now(), false
-	s.next = math.MaxInt64
-	if due < s.next-s.at {
-		s.next = s.at + due
-	}
-}
+func (s *Subscription) Looked(due time.Duration) { s.poll = base.Now() + min(due, lookEvery) }
 
 // Spare returns for how long no poll is needed after a claim that found messages.
-func (s *Subscription) Spare(pollMax time.Duration) time.Duration {
-	if !s.live || s.local || s.at == 0 {
+func (s *Subscription) Spare() time.Duration {
+	if !s.live {
 		return 0
 	}
-	return min(s.at+min(lookEvery, pollMax), s.next) - base.Now()
+	return s.poll - base.Now()
 }
 
-// MutedFor returns for how long the consumer must not listen. When that time has ended after an early Subscribe, it
-// returns 0 once: the consumer subscribes before it sleeps.
+// MutedFor returns how long the consumer may sleep before it tries to listen again.
 func (s *Subscription) MutedFor() time.Duration {
-	if s.notifier == nil || s.heard != nil {
+	if s.muted == 0 {
 		return math.MaxInt64
 	}
-	now := base.Now()
-	if left := max(s.again-now, s.busy(now)); left > 0 {
-		return left
-	}
-	s.again = 0
-	if s.early {
-		s.early = false
-		return 0
-	}
-	return math.MaxInt64
-}
-
-// busy returns for how long the consumer still counts as claiming so often that it needs no Notifier.
-func (s *Subscription) busy(now time.Duration) time.Duration {
-	if s.lately[s.turn] == 0 {
-		return 0
-	}
-	return s.lately[s.turn] + busyFor - now
+	return max(0, s.muted-base.Now())
 }
 
 // BackoffFor returns for how long the consumer receives nothing, because there was nothing to claim after several
@@ -192,7 +149,7 @@ func (s *Subscription) BackoffFor() time.Duration {
 	if s.misses < 3 {
 		return 0
 	}
-	return s.missAt + min(mostBackoff, Every<<min(s.misses-3, 8)) - base.Now()
+	return Every << min(s.misses-3, 2)
 }
 
 // Quiet reports whether each notification was followed by a poll or a claim.
@@ -202,31 +159,14 @@ func (s *Subscription) Quiet() bool { return s.live && len(s.heard) == 0 }
 func (s *Subscription) Waits() bool { return s.heard != nil && !s.live }
 
 // ClaimedNone notes a claim that found nothing, and reports whether a notification had led to it.
-func (s *Subscription) ClaimedNone() bool {
-	missed := s.woken
+func (s *Subscription) ClaimedNone() (missed bool) {
+	missed = s.woken
 	s.woken, s.owes = false, false
 	if missed {
-		now := base.Now()
-		if now-s.missAt > lookEvery {
-			s.misses = 0
-		}
 		s.misses++
-		s.missAt = now
 	}
 	return missed
 }
 
-// Claimed notes a claim that found messages; full means as many as requested. It reports whether the consumer needs no
-// Notifier: after two full claims in a row, or many others.
-func (s *Subscription) Claimed(full bool) (enough bool) {
-	s.woken, s.owes, s.misses = false, false, 0
-	now := base.Now()
-	s.lately[s.turn] = now
-	s.turn = (s.turn + 1) % busyClaims
-	if full {
-		s.full++
-	} else {
-		s.full = 0
-	}
-	return s.full > 1 || s.busy(now) > 0
-}
+// Claimed notes a claim that found messages.
+func (s *Subscription) Claimed() { s.woken, s.owes, s.misses = false, false, 0 }

@@ -177,7 +177,7 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 	s.Subscribe()
 	require.Equal(t, 1, b.listens)
 	require.LessOrEqual(t, s.MutedFor(), mutedFor)
-	s.again = 1 // long ago
+	s.muted = 1 // long ago
 	s.Subscribe()
 	require.Equal(t, 2, b.listens)
 	require.False(t, s.Received(false), "nothing was promised")
@@ -186,43 +186,21 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 
 func TestAConsumerThatMayListenSinceItsLastLookListensBeforeItSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, wait := range map[string]func(*Subscription){
-			"told that nothing is heard": func(s *Subscription) { s.Subscribe(); s.Received(false) },
-			"busy": func(s *Subscription) {
-				for range busyClaims {
-					s.Claimed(false)
-				}
-			},
-		} {
-			b := &tally{}
-			s := Subscription{notifier: b}
-			wait(&s)
-			before := b.listens
-			left := s.MutedFor()
-			time.Sleep(left - time.Millisecond)
-			s.Subscribe()
-			require.Equal(t, before, b.listens, name)
-			time.Sleep(2 * time.Millisecond) // it polls in the meantime
-			require.Zero(t, s.MutedFor(), name)
-			require.Greater(t, s.MutedFor(), time.Hour, "%s: once", name)
-			s.Subscribe()
-			require.Equal(t, before+1, b.listens, name)
-		}
+		b := &tally{}
+		s := Subscription{notifier: b}
+		require.Greater(t, s.MutedFor(), time.Hour, "it may listen now")
+		s.Subscribe()
+		s.Received(false)
+		time.Sleep(mutedFor - time.Millisecond)
+		s.Subscribe()
+		require.Equal(t, 1, b.listens)
+		require.Equal(t, time.Millisecond, s.MutedFor())
+		time.Sleep(2 * time.Millisecond) // it polls in the meantime
+		require.Zero(t, s.MutedFor())
+		s.Subscribe()
+		require.Equal(t, 2, b.listens)
+		require.Greater(t, s.MutedFor(), time.Hour)
 	})
-}
-
-func TestOneFullClaimAfterAnotherLeavesTheNotifier(t *testing.T) {
-	b := &tally{}
-	s := Subscription{notifier: b}
-	s.Subscribe()
-	require.False(t, s.Claimed(true))
-	require.False(t, s.Claimed(false))
-	require.False(t, s.Claimed(true))
-	require.True(t, s.Claimed(true))
-	require.Zero(t, b.stops)
-	require.False(t, s.Unsubscribe())
-	require.Equal(t, 1, b.stops)
-	require.Nil(t, s.heard)
 }
 
 func TestAConsumerThatStopsListeningPassesOnTheNotificationThatItDidNotClaimFor(t *testing.T) {
@@ -231,7 +209,7 @@ func TestAConsumerThatStopsListeningPassesOnTheNotificationThatItDidNotClaimFor(
 	s.Subscribe()
 	s.Received(true)
 	require.False(t, s.Unsubscribe(), "the first value is no notification")
-	for _, claim := range []func(){func() { s.ClaimedNone() }, func() { s.Claimed(false) }} {
+	for _, claim := range []func(){func() { s.ClaimedNone() }, s.Claimed} {
 		s.Subscribe()
 		b.heard <- struct{}{}
 		s.Answer()
@@ -254,64 +232,33 @@ func TestAConsumerThatIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 		s.Subscribe()
 		time.Sleep(time.Second)
 		s.Looked(time.Hour)
-		require.LessOrEqual(t, s.Spare(time.Hour), time.Duration(0), "nothing was received yet")
+		require.LessOrEqual(t, s.Spare(), time.Duration(0), "nothing was received yet")
 		s.Received(true)
 		time.Sleep(100 * time.Millisecond)
-		require.Equal(t, 900*time.Millisecond, s.Spare(time.Hour))
-		require.Equal(t, 200*time.Millisecond, s.Spare(300*time.Millisecond), "every PollEvery, if that is less")
+		require.Equal(t, 900*time.Millisecond, s.Spare())
 		s.InProcess()
-		require.Zero(t, s.Spare(time.Hour), "messages of this process might be due later")
+		require.Negative(t, s.Spare(), "messages of this process might be due later")
 		s.Looked(150 * time.Millisecond)
-		require.Equal(t, 150*time.Millisecond, s.Spare(time.Hour), "until the next message that the poll found")
+		require.Equal(t, 150*time.Millisecond, s.Spare(), "until the next message that the poll found")
 		s.Looked(-time.Hour)
-		require.Negative(t, s.Spare(time.Hour))
-	})
-}
-
-func TestAConsumerThatClaimsOftenDoesNotListen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &tally{}
-		s := Subscription{notifier: b}
-		claims := func(n int, each time.Duration) (enough bool) {
-			for range n {
-				time.Sleep(each)
-				enough = s.Claimed(false)
-			}
-			return enough
-		}
-		require.False(t, claims(15, time.Millisecond))
-		require.True(t, claims(1, time.Millisecond))
-		s.Subscribe()
-		require.Zero(t, b.listens)
-		require.Equal(t, busyFor-15*time.Millisecond, s.MutedFor(), "then it tries again")
-		time.Sleep(busyFor)
-		s.Subscribe()
-		require.Equal(t, 1, b.listens)
-		require.False(t, claims(100, 30*time.Millisecond))
+		require.Negative(t, s.Spare())
 	})
 }
 
 func TestAConsumerThatIsWokenWithoutGettingAMessageBacksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := Subscription{notifier: &tally{}}
-		s.Subscribe()
+	s := Subscription{notifier: &tally{}}
+	s.Subscribe()
+	s.Received(true)
+	missed := func() time.Duration {
 		s.Received(true)
-		missed := func() time.Duration {
-			s.Received(true)
-			require.True(t, s.ClaimedNone())
-			return s.BackoffFor()
-		}
-		for _, want := range []time.Duration{0, 0, 20, 40, 80, 100, 100} {
-			require.Equal(t, want*time.Millisecond, missed())
-		}
-		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, s.BackoffFor(), "it receives again")
-		s.Received(true)
-		s.Claimed(false)
-		require.Zero(t, missed(), "it got a message")
-		missed()
-		require.NotZero(t, missed())
-		time.Sleep(2 * time.Second)
-		require.Zero(t, missed(), "that was long ago")
-	})
+		require.True(t, s.ClaimedNone())
+		return s.BackoffFor()
+	}
+	for _, want := range []time.Duration{0, 0, 20, 40, 80, 80} {
+		require.Equal(t, want*time.Millisecond, missed())
+	}
+	require.False(t, s.ClaimedNone(), "nothing has woken it")
+	s.Received(true)
+	s.Claimed()
+	require.Zero(t, missed(), "it got a message")
 }

@@ -25,19 +25,15 @@ type Claims struct {
 func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.Context, within)
 	defer cancel()
-	_, err := c.timed(ctx, st, scan)
+	run := c.Part.RunPatient
+	if c.busy {
+		run = c.Part.RunTimed
+	}
+	_, err := run(ctx, st, scan)
 	if err != nil && !DidNotRun(err) && ctx.Err() != nil && c.Context.Err() == nil {
 		return &LateError{err, within}
 	}
 	return err
-}
-
-func (c *Claims) timed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
-	err error) {
-	if c.busy {
-		return c.Part.RunTimed(ctx, st, scan)
-	}
-	return c.Part.RunPatient(ctx, st, scan)
 }
 
 // LateError is the error of a statement whose answer did not arrive in time.

@@ -7,15 +7,13 @@ import (
 	"math"
 	"time"
 
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Plain has the statements of a consumer of a plain queue. One goroutine uses it, except for concurrent rescans.
+// Plain has the statements of a consumer of a plain queue. One goroutine uses it, and another one for rescans.
 type Plain struct {
 	Claims
 	Queue *Queue
-	Notes *session.Part // for rescans that claims do not wait for
 }
 
 // Claim leases messages.
@@ -88,15 +86,10 @@ type Lost struct {
 	From     sqlbatch.Head
 }
 
-// Rescan reads from the beginning; concurrently on its own session, otherwise on that of claims. took excludes the wait
-// for a session.
-func (p *Plain) Rescan(ctx context.Context, concurrently bool) (r Rescan, took time.Duration, err error) {
-	run := p.timed
-	if concurrently {
-		run = p.Notes.RunTimed
-	}
+// Rescan reads from the beginning. took excludes the wait for a session.
+func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err error) {
 	r.Due = math.MaxInt64
-	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
+	took, err = p.Part.RunPatient(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, lapses, lostAt sql.NullInt64
 		var first, lost sql.RawBytes
