@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,5 +68,15 @@ func TestTheLineIsThatOfTheConstruct(t *testing.T) {
 		"SELECT 1;\nUPDATE dbo.items\nSET due = 1,\n    note = REPLACE(note, 'a', '')": 4,
 	} {
 		require.Equal(t, line, c.fails(40517, text).Line, text)
+	}
+}
+
+func TestExecuteIsFoundBehindAnyText(t *testing.T) {
+	c := newServer(t).client()
+	c.exec("CREATE PROCEDURE dbo.p @s nvarchar(100) AS SELECT @s")
+	for _, s := range []string{"plain", "Łódź", "😀", "a\r\nb\r\n", "é\u0301\u2028"} {
+		require.Equal(t, s, c.scalar("EXEC dbo.p N'"+s+"'"), "%q", s)
+		require.Equal(t, []any{s, s}, c.exec("SELECT N'"+s+"'; EXEC dbo.p N'"+s+"'").values(), "%q", s)
+		require.Equal(t, []any{s}, c.exec("-- "+strings.ReplaceAll(s, "\r\n", " ")+"\r\nDECLARE @r int\r\nEXEC @r = dbo.p N'"+s+"'").values(), "%q", s)
 	}
 }
