@@ -100,6 +100,15 @@ func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
+// Raw returns the queue with encoded bodies, for packages that store messages and send them later: see Encode.
+func (q *Queue[T]) Raw() *Queue[[]byte] { return &Queue[[]byte]{q.core} }
+
+// Encode makes the checks of Send, and returns the body that it would store.
+func (q *Queue[T]) Encode(m Message[T]) ([]byte, error) {
+	row, _, err := m.row(q.core)
+	return row.Body, q.core.failed("encode", err)
+}
+
 // Send stores messages and waits for the commit, without a Producer. After a nil error all of them are in the database,
 // after an error none, unless it is Unknown. You get a Receipt for each message, in order. For many concurrent sends a
 // Producer is faster.
@@ -185,6 +194,34 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error)
 	core.inTx(ctx, tx) // so that InTx knows what an error of its commit means
 	found, err := table.Cancel(ctx, core.table.InTx(tx), ids)
 	return found, core.failTx("cancel", err)
+}
+
+// Names are for SQL statements of your own.
+type Names struct {
+	Dialect Dialect
+	Schema  string // Config.Schema
+	Queue   string // "" if they are not of a queue
+}
+
+// Names returns the names for statements of your own.
+func (q *Queue[T]) Names() Names {
+	return Names{Dialect(q.core.table.Dialect.Name()), q.core.cfg.Schema, q.Name()}
+}
+
+// SQL returns a text in the words of its database:
+//
+//   - {live}, {dead} and {done}: the tables of the queue, quoted and with their schema; {chanq__x}: that table;
+//   - {create chanq__x}: creates that table unless it exists;
+//   - {text}, {bytes}: types of columns, of up to 400 characters (SQL Server compares them by its collation, others by
+//     their codes) and of up to 1 GiB;
+//   - {now}: the time of the database, in Unix milliseconds;
+//   - ?1: the first argument.
+func (n Names) SQL(text string) string {
+	d, err := table.DialectNamed("Names.Dialect", string(n.Dialect))
+	if err != nil {
+		panic(err)
+	}
+	return d.Text(sqlbatch.Names{Schema: n.Schema, Queue: n.Queue}, text)
 }
 
 // queue is the part of a Queue without a type parameter.

@@ -53,7 +53,7 @@ type Cause = sqlbatch.Cause
 
 // The causes. The table of dead messages stores these numbers.
 const (
-	CauseExhausted   Cause = 1 // its last attempt failed (Spec.MaxAttempts)
+	CauseExhausted   Cause = 1 // its last attempt failed (Spec.MaxAttempts, or DeadLetterAs)
 	CauseRejected    Cause = 2 // its handler returned DeadLetter
 	CauseExpired     Cause = 3 // its TTL was over
 	CauseUndecodable Cause = 4 // its body or its headers cannot be decoded

@@ -304,15 +304,12 @@ func (c *consumer) ackedInTx(l *lease.Lease) bool {
 // settle settles a lease, and calls the Handled hook, except for a Nack without a cause. err is the error of a handler,
 // or the cause.
 func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err error) error {
-	op, cause := lease.Nack, Cause(0)
+	op := lease.Nack
 	switch {
 	case o.Kind == OutcomeAck:
 		op = lease.Ack
-	case o.Kind == OutcomeDeadLetter:
-		op, cause = lease.Dead, CauseRejected
-		if o.output {
-			cause = CauseOutput
-		}
+	case o.Kind == OutcomeDeadLetter && (o.Cause != CauseExhausted || !c.engine.Interrupted()):
+		op = lease.Dead
 	case o.Kind == OutcomeSnooze:
 		op = lease.Snooze
 	case c.engine.Interrupted():
@@ -324,7 +321,7 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 		d.doomed()
 	}
 	refused := d.lease.Settle(context.Background(),
-		lease.Settlement{Op: op, Delay: o.Delay, Text: o.Reason, Cause: cause})
+		lease.Settlement{Op: op, Delay: o.Delay, Text: o.Reason, Cause: o.Cause})
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}
@@ -342,7 +339,7 @@ func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, er
 		return
 	}
 	e := HandledEvent{Delivery: *d, Outcome: o.Kind, Next: o.Delay, Took: took, Err: err}
-	if (o.Kind == OutcomeRetry || o.Kind == OutcomeRetryAfter) && c.queue.table.IsLast(d.failures()) {
+	if (o.Kind == OutcomeRetry || o.Kind == OutcomeRetryAfter) && c.queue.table.IsLast(d.Failures()+1) {
 		e.Outcome, e.Next = OutcomeDeadLetter, 0
 	}
 	e.lease = nil
@@ -375,8 +372,7 @@ type HandlerOutcome struct {
 	Kind   OutcomeKind
 	Delay  time.Duration // of OutcomeRetryAfter and OutcomeSnooze, else 0
 	Reason string        // stored as the message's last error; "" keeps the previous one
-
-	output bool // OutcomeDeadLetter is for an output that cannot be stored
+	Cause  Cause         // of OutcomeDeadLetter, else 0
 }
 
 // Outcome returns what Consumer.Handle and Pipe do with a handler's error, so that you can test a handler without a
@@ -395,7 +391,7 @@ func Outcome(err error) HandlerOutcome {
 		left = left[1:]
 		switch w := e.(type) {
 		case *deadLetter:
-			return HandlerOutcome{Kind: OutcomeDeadLetter, Reason: o.Reason, output: w.output}
+			return HandlerOutcome{Kind: OutcomeDeadLetter, Reason: o.Reason, Cause: w.cause}
 		case *snooze:
 			if o.Kind != OutcomeSnooze {
 				o.Kind, o.Delay = OutcomeSnooze, nackDelay(w.delay)
@@ -464,15 +460,33 @@ type snooze struct {
 
 // DeadLetter wraps the error of a handler, or the cause of a Nack. The message is dead-lettered immediately, with the
 // error's text; err can be nil. chanqadmin.Queue.Redrive makes it ready again.
-func DeadLetter(err error) error { return &deadLetter{wrapper: wrapper{err}} }
+func DeadLetter(err error) error { return &deadLetter{wrapper{err}, CauseRejected} }
+
+// DeadLetterAs is DeadLetter for code that decodes or counts attempts in place of chanq. The cause is stored, so that
+// operators find the message among others of its cause:
+//
+//	CauseUndecodable  err is of a decoder. Redacted texts hide it, because it can contain parts of the body.
+//	CauseExhausted    the last attempt failed: see Delivery.Failures. After ErrStopped the message is released.
+//
+// Any other cause is stored as CauseRejected.
+func DeadLetterAs(cause Cause, err error) error {
+	if cause != CauseUndecodable && cause != CauseExhausted {
+		cause = CauseRejected
+	}
+	return &deadLetter{wrapper{err}, cause}
+}
 
 type deadLetter struct {
 	wrapper
-	output bool // of a pipe
+	cause Cause
 }
 
 func (e *deadLetter) Error() string {
-	return cmp.Or(errorText(e.err), "dead-lettered by its handler, without an error")
+	text := cmp.Or(errorText(e.err), "dead-lettered by its handler, without an error")
+	if e.cause == CauseUndecodable {
+		return base.ReasonDecode + text
+	}
+	return text
 }
 
 // errorText returns the text of err, even if its Error method panics, as on a nil pointer.
@@ -496,7 +510,7 @@ func ExponentialBackoff(low, high time.Duration) func(d *Delivery, err error) ti
 	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(d *Delivery, _ error) time.Duration {
 		delay := low
-		for i := 1; i < d.failures() && delay < high; i++ {
+		for i := 0; i < d.Failures() && delay < high; i++ {
 			delay *= 2 // below 100 years, so without overflow
 		}
 		delay = max(min(delay, high), 2)

@@ -141,8 +141,8 @@ func TestADeliveryHasOneMethodForAllFailures(t *testing.T) {
 	for i := range reflect.TypeFor[*chanq.Delivery]().NumMethod() {
 		methods = append(methods, reflect.TypeFor[*chanq.Delivery]().Method(i).Name)
 	}
-	require.Equal(t, []string{"Ack", "AckTx", "Context", "Deadline", "Extend", "Nack", "Release", "Settle", "Stopping",
-		"Wait"}, methods)
+	require.Equal(t, []string{"Ack", "AckTx", "Context", "Deadline", "Extend", "Failures", "Nack", "Release", "Settle",
+		"Stopping", "Wait"}, methods)
 }
 
 // A lease that a test has made belongs to no message. All its methods return.
@@ -193,9 +193,17 @@ func TestOutcomeReturnsWhatHandleWouldDo(t *testing.T) {
 			Reason: "no"}},
 		{fmt.Errorf("fetch: %w", chanq.Snooze(-1, failure)),
 			chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Reason: "fetch: no"}},
-		{chanq.DeadLetter(failure), chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no"}},
+		{chanq.DeadLetter(failure),
+			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no", Cause: chanq.CauseRejected}},
 		{errors.Join(chanq.Snooze(1, failure), chanq.DeadLetter(failure)),
-			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no\nno"}},
+			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no\nno", Cause: chanq.CauseRejected}},
+		{chanq.DeadLetterAs(chanq.CauseExhausted, failure),
+			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no", Cause: chanq.CauseExhausted}},
+		{fmt.Errorf("mail: %w", chanq.DeadLetterAs(chanq.CauseUndecodable, failure)),
+			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "mail: chanq: cannot decode: no",
+				Cause: chanq.CauseUndecodable}},
+		{chanq.DeadLetterAs(chanq.CauseKilled, failure),
+			chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no", Cause: chanq.CauseRejected}},
 	} {
 		require.Equal(t, c.want, chanq.Outcome(c.err))
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -186,7 +185,7 @@ func onEngines[T interface {
 		"sqlite":   openSQLite,
 		"postgres": func(t testing.TB) *sql.DB { return pgtest.Open(t) },
 		"emulator": func(t testing.TB) *sql.DB {
-			db, err := sql.Open("sqlserver", mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}}).DSN())
+			db, err := sql.Open("sqlserver", mssqltest.Start(t, mssqltest.Options{}).DSN())
 			require.NoError(t, err)
 			return db
 		},

@@ -33,7 +33,8 @@ type Delivery struct {
 	Headers             map[string]string
 	Priority            Priority
 	// Attempt counts the claims of this message that were or might have been deliveries, including this one. Released
-	// claims do not count. An expired one counts until the next Nack, so Attempt can exceed Spec.MaxAttempts.
+	// claims do not count. An expired one counts until the next Nack, so Attempt can exceed Spec.MaxAttempts: see
+	// Failures.
 	Attempt int
 	// Fence is the fencing token. It grows with every claim of this message, and no two claims have the same fence,
 	// even if the message is sent again or the database is restored. Pass it on with each write to another system. For
@@ -220,12 +221,13 @@ func (d *Delivery) doomed() {
 	}
 }
 
-// failures returns the number of failed attempts if this one fails.
-func (d *Delivery) failures() int {
+// Failures returns how many attempts have failed before this one. Expired leases are not failed attempts. It is one
+// less than Attempt for a Delivery that you made yourself.
+func (d *Delivery) Failures() int {
 	if d.lease == nil {
-		return d.Attempt
+		return max(0, d.Attempt-1)
 	}
-	return d.lease.Failures()
+	return d.lease.Failures() - 1
 }
 
 // settle passes the lease to its consumer.

@@ -42,8 +42,8 @@ type Message[T any] struct {
 	// messages with the same due time are claimed by ID, so your own IDs give up the order of sends. Default: a new ID.
 	ID   ID
 	Body T
-	// Type names the kind of job. See docs/guides/kinds.md. For an unknown Type, return a plain error from your
-	// handler: during a deployment a newer process then handles the message. Default: none. Range: at most 100
+	// Type names the kind of job: see package chanqjobs. Without it, return a plain error from your handler for an
+	// unknown Type: during a deployment a newer process then handles the message. Default: none. Range: at most 100
 	// printable ASCII characters.
 	Type string
 	// Headers are sent with the body. Default: none. Range: at most 64, in UTF-8, 16 KiB in all when encoded.

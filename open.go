@@ -154,14 +154,17 @@ type stored struct {
 
 func (s stored) spec() Spec { return specOf(s.Slots, s.Policy) }
 
-// unlocked is stored without the lock of Migrate. SQLite may answer with an error while another process creates the
+// unlocked is stored without the lock of Migrate.
+func (s schema) unlocked() (found stored, err error) { return withoutLock(s.q, s.stored) }
+
+// withoutLock calls read without the lock of Migrate. SQLite may answer with an error while another process creates the
 // tables, so it is then asked once more.
-func (s schema) unlocked() (found stored, err error) {
-	found, err = s.stored()
+func withoutLock[R any](q *queue, read func() (R, error)) (found R, err error) {
+	found, err = read()
 	changed := (*sqlbatch.RunError)(nil)
-	if s.q.table.Dialect.Traits().PrepareTells &&
-		(errors.As(err, &changed) || s.q.classify(err) == sqlbatch.RolledBack) {
-		return s.stored()
+	if q.table.Dialect.Traits().PrepareTells &&
+		(errors.As(err, &changed) || q.classify(err) == sqlbatch.RolledBack) {
+		return read()
 	}
 	return found, err
 }
@@ -236,7 +239,12 @@ func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end stri
 	if err != nil {
 		return err
 	}
-	conn, err := db.Conn(ctx)
+	return q.migrating(ctx, func(s schema) error { return s.migrate(ctx, end) })
+}
+
+// migrating calls do with a connection, which a transaction that do has begun does not outlive.
+func (q *queue) migrating(ctx context.Context, do func(schema) error) error {
+	conn, err := q.db.Conn(ctx)
 	if err != nil {
 		return q.failed("migrate", q.unanswered(fmt.Errorf("connect: %w", err)))
 	}
@@ -244,7 +252,7 @@ func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end stri
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
 	}
-	if err := (schema{q, run}).migrate(ctx, end); err != nil {
+	if err := do(schema{q, run}); err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return q.failed("migrate", err)
 	}
@@ -446,4 +454,75 @@ func printable(dialect Dialect, queue string, cfg Config) (sqlbatch.Dialect, sql
 			"Migrate", cfg.Schema))
 	}
 	return d, names, nil
+}
+
+// Tables are tables of a package that is built on chanq, such as chanqcron. All queues of a schema share them.
+type Tables struct {
+	// Name of the set, in the form of a queue's name. Its tables are chanq__<Name>, or begin with chanq__<Name>_.
+	Name string
+	// Version is the number of the latest change of Create, from 1 on. Programs below MinVersion cannot use the tables
+	// any more.
+	Version, MinVersion int
+	// Create returns texts for Names.SQL that create the tables, or change older ones. Each can be run repeatedly. If
+	// Create is nil, the tables must exist: otherwise you get ErrNoSchema.
+	Create func(Dialect) []string
+}
+
+// MigrateTables creates the tables, or brings them up to date, in one transaction under the lock of Migrate, and
+// returns the names for statements on them. If there is nothing to change, it costs one round trip, takes no lock, and
+// needs no permission to create tables. ErrNewerSchema: a newer version of the package has changed them.
+func MigrateTables(ctx context.Context, db *sql.DB, cfg Config, t Tables) (Names, error) {
+	cfg.Label = t.Name
+	q, err := newQueue(ctx, "migrate", db, t.Name, cfg)
+	if err != nil {
+		return Names{}, err
+	}
+	d := q.table.Dialect
+	return Names{Dialect(d.Name()), cfg.Schema, ""}, q.migrating(ctx, func(s schema) error {
+		found, err := withoutLock(q, func() (int, error) { return s.version(t) })
+		if err != nil || found >= t.Version {
+			return err
+		}
+		if t.Create == nil {
+			return fmt.Errorf("%w of version %d (found %d)", ErrNoSchema, t.Version, found)
+		}
+		err = cmp.Or(s.prepare(), runAll(s.run, append(d.Begin(), d.Text(q.names, createVersions))))
+		if err != nil {
+			return err
+		}
+		texts := append(t.Create(Dialect(d.Name())), fmt.Sprintf(insertVersion, t.Name),
+			fmt.Sprintf(updateVersion, t.Version, t.MinVersion, t.Name), d.Commit())
+		if found, err = s.version(t); found >= t.Version { // another process was first
+			texts = texts[len(texts)-1:]
+		}
+		for i := range texts {
+			texts[i] = d.Text(q.names, texts[i])
+		}
+		return cmp.Or(err, runAll(s.run, texts))
+	})
+}
+
+// The versions of the sets of tables, which only the holder of the lock of Migrate writes.
+const (
+	createVersions = `{create chanq__tables} (name varchar(40) NOT NULL PRIMARY KEY, version integer NOT NULL,
+  min_version integer NOT NULL)`
+	selectVersion = `SELECT version, min_version FROM {chanq__tables} WHERE name = '%s'`
+	insertVersion = `INSERT INTO {chanq__tables} (name, version, min_version) SELECT '%[1]s', 0, 0
+WHERE NOT EXISTS (SELECT 1 FROM {chanq__tables} WHERE name = '%[1]s')`
+	updateVersion = `UPDATE {chanq__tables} SET version = %d, min_version = %d WHERE name = '%s'`
+)
+
+// version returns the stored version of tables, or 0 if there is none.
+func (s schema) version(t Tables) (version int, err error) {
+	least := 0
+	err = s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Text(s.q.names, fmt.Sprintf(selectVersion, t.Name))},
+		func(rows *sql.Rows) error { return rows.Scan(&version, &least) })
+	if err != nil && s.q.classify(err) == sqlbatch.NoSchema {
+		return 0, nil
+	}
+	if least > t.Version {
+		err = &unfitError{fmt.Errorf("%w: the tables are of version %d, for programs of version %d or later, and this "+
+			"one is of version %d; upgrade this program", ErrNewerSchema, version, least, t.Version)}
+	}
+	return version, err
 }

@@ -130,7 +130,7 @@ func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
 	for i := range out {
 		row, given, err := out[i].row(to)
 		if err != nil {
-			return &deadLetter{wrapper{fmt.Errorf("output %d: %w", i, err)}, true}
+			return &deadLetter{wrapper{fmt.Errorf("output %d: %w", i, err)}, CauseOutput}
 		}
 		item.Append(row, given)
 	}

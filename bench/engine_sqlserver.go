@@ -5,15 +5,13 @@ import (
 	"database/sql/driver"
 	"errors"
 	"net"
-	"net/url"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/chanqadmin"
-	mssqlengine "github.com/chanq/chanq/mssqltest/engine"
-	"github.com/chanq/chanq/mssqltest/tds"
+	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -74,17 +72,13 @@ const emulator = "emulator"
 
 // startEmulator serves an empty database on the loopback interface until stop.
 func startEmulator() (dsn string, stop func() error, err error) {
-	const user, password, database = "sa", "emulator", "chanq"
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	server := tds.Serve(listener, mssqlengine.New(mssqlengine.Options{
-		Database: database, Logins: map[string]string{user: password}, Clock: mssqlengine.RealClock{}, AllowSnapshotIsolation: true,
-	}), tds.Options{})
-	address := url.URL{
-		Scheme: "sqlserver", User: url.UserPassword(user, password), Host: listener.Addr().String(),
-		RawQuery: url.Values{"database": {database}, "encrypt": {"disable"}}.Encode(),
+	server, err := mssqltest.Serve(listener, mssqltest.Options{AllowSnapshotIsolation: true})
+	if err != nil {
+		return "", nil, err
 	}
-	return address.String(), server.Close, nil
+	return server.DSN(), server.Close, nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/mssqltest"
-	mssqlengine "github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -82,7 +81,7 @@ func TestFilledMessagesAreInTheirStateAndInOrder(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { check(t, options{engine: "sqlite"}) })
 	t.Run("postgres", func(t *testing.T) { check(t, options{engine: "postgres", dsn: pgtest.DSN(t)}) })
 	t.Run("sqlserver", func(t *testing.T) {
-		emulator := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
+		emulator := mssqltest.Start(t, mssqltest.Options{})
 		check(t, options{engine: "sqlserver", dsn: emulator.DSN()})
 	})
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/mssqltest"
-	mssqlengine "github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
@@ -23,7 +22,7 @@ type server struct {
 func eachServer(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("sqlserver", func(t *testing.T) {
 		t.Parallel()
-		emulator := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
+		emulator := mssqltest.Start(t, mssqltest.Options{})
 		f(t, server{"sqlserver", emulator.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq__queues', 'chanq__consumers', 'chanq__samples')) +
 (SELECT COUNT(*) FROM dbo.chanq__queues) + (SELECT COUNT(*) FROM dbo.chanq__samples) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, emulator.DB()})
 	})

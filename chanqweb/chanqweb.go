@@ -147,6 +147,7 @@ func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /find", h.page(func(v *visit) (*answer, error) {
 		return &answer{goTo: "q/" + url.PathEscape(v.URL.Query().Get("queue")) + "/"}, nil
 	}))
+	h.mux.HandleFunc("GET /schedules", h.page(h.schedules))
 	h.mux.HandleFunc("GET /q/{queue}", h.page(func(v *visit) (*answer, error) {
 		return &answer{goTo: "q/" + url.PathEscape(v.PathValue("queue")) + "/"}, nil
 	}))

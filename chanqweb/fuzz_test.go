@@ -11,6 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqcron"
 )
 
 // everyView returns every page, with a text in each place that another program can write.
@@ -33,6 +34,7 @@ func everyView(text string, body []byte, now time.Time) []*view {
 		{Page: "failures", Data: failuresData{Groups: groups, Total: 1, Most: 1}},
 		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: []heldLine{{printable(text), 1}}}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
+		{Page: "schedules", Data: []chanqcron.Entry{{Name: text, Line: text, Zone: text, Type: text, Pause: chanqcron.Pause{Since: now, By: text, Reason: text}}}},
 		{Page: "trouble", Name: "Trouble", Data: printable(text)},
 		{Page: "ask", Data: askData{change: change{Do: "retry", Group: "rejected-none", Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
 	}

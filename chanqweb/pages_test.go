@@ -15,6 +15,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
@@ -71,8 +72,8 @@ func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
 			parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
 			kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
 		}
-		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "assets"}, keysOf(kinds))
-		require.Len(t, kinds, 8)
+		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "assets", "schedules"}, keysOf(kinds))
+		require.Len(t, kinds, 9)
 	})
 }
 
@@ -345,6 +346,27 @@ func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 	})
 }
 
+func TestSchedulesAreShown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(chanqweb.Rights{})
+		require.Contains(t, s.see("/"), `href="./schedules"`)
+		require.Contains(t, s.see("/schedules"), "There is no schedule.", "without the table")
+		require.NoError(t, chanqcron.Migrate(t.Context(), shop.DB, chanq.Config{}))
+		cron := chanqcron.New(shop.DB, shop.Mail)
+		for _, name := range []string{"nightly", "<b>bold</b>"} {
+			require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[[]byte]{
+				Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Message[[]byte]{Type: "report"}}))
+		}
+		require.NoError(t, cron.Pause(t.Context(), "<b>bold</b>", "ann", "a <i>reason</i>"))
+		text := s.see("/schedules")
+		for _, want := range []string{"nightly", "&lt;b&gt;bold&lt;/b&gt;", `q/mail/">mail</a>`, "<code>30 2 * * mon-fri</code>", "Europe/Berlin", "report", "by ann: a &lt;i&gt;reason&lt;/i&gt;"} {
+			require.Contains(t, text, want)
+		}
+		require.Equal(t, 1, strings.Count(text, ">paused<"))
+	})
+}
+
 // After any failure on any page, the database's error is in the log and on no page.
 func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -352,7 +374,7 @@ func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
 		shop.Send(shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
 		paths := []string{
-			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
+			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers", "/q/payments/slots", "/schedules", "/q/mail/m/" + dead[0].String(),
 		}
 		for _, path := range paths {
 			failed := 1

@@ -12,11 +12,10 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqlnotify"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/mssqltest/memnet"
-	"github.com/chanq/chanq/mssqltest/tds"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
+	"github.com/chanq/chanq/prove/testdb/sqlkind"
 )
 
 // Consumers with separate *sql.DBs and Notifiers simulate processes.
@@ -77,7 +76,7 @@ func (s *server) idle(ctx context.Context, dsn string) *chanq.Consumer[int] {
 // within 12 s, and a process that lost its lock listens again 5 s later.
 func (s *server) waitingSessions(n int) {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return len(s.Engine().Waiting()) == n }, testdb.Patience, time.Millisecond, "%d wait", n)
+	require.Eventually(s.t, func() bool { return len(s.Waiting()) == n }, testdb.Patience, time.Millisecond, "%d wait", n)
 }
 
 // consume starts a consumer that ends with the test, even if the test fails.
@@ -121,7 +120,7 @@ func TestTwoOfFiveProcessesWaitAndCloseEndsItImmediately(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
-		s := newServer(t, mssqltest.Options{ReadCommittedSnapshot: true})
+		s := newServer(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})
 		got := make(chan int, 100)
 		long := rarely
 		long.LeaseFor = time.Hour // the test advances the server's clock while messages are acked
@@ -147,13 +146,13 @@ func TestTwoOfFiveProcessesWaitAndCloseEndsItImmediately(t *testing.T) {
 			}
 			return true
 		}, time.Minute, time.Millisecond)
-		require.Len(t, s.Engine().Waiting(), 2)
-		locks := func() int { return len(s.Engine().Locks()) }
+		require.Len(t, s.Waiting(), 2)
+		locks := func() int { return len(s.Locks()) }
 		require.Eventually(t, func() bool { return locks() == 2 }, time.Minute, time.Millisecond, "two are taken")
 		owner := s.owner(ctx)
 		for i, c := range all {
 			send(t, ctx, owner, i)
-			for len(s.Engine().Waiting()) > 0 && len(got) == 0 {
+			for len(s.Waiting()) > 0 && len(got) == 0 {
 				s.Clock().Advance(2 * time.Millisecond)
 			}
 			require.Equal(t, i, <-got)
@@ -173,7 +172,7 @@ func TestAStoppedProcessDoesNotKeepItsLock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}})
+		s := newServer(t, mssqltest.Options{})
 		dsn, err := url.Parse(s.DSN())
 		require.NoError(t, err)
 		proxy, err := netproxy.Listen(memnet.Network, dsn.Host)
@@ -200,7 +199,7 @@ func TestABusyConsumerReleasesItsLock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}})
+		s := newServer(t, mssqltest.Options{})
 		slow := rarely
 		slow.Prefetch = 1
 		var busy []*chanq.Consumer[int]
@@ -232,7 +231,7 @@ func TestANotifierTakesOneConnectionOfTheLimit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx := testdb.Soon(t)
-		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}})
+		s := newServer(t, mssqltest.Options{})
 		p := s.process(ctx, s.DSN(), mssqlnotify.Config{})
 		p.db.SetMaxOpenConns(5)
 		_, err := p.queue.Consume(ctx, rarely)
@@ -254,8 +253,8 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var asked mssqltest.Counter
-		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: asked.Observe}})
+		var asked sqlkind.Counter
+		s := newServer(t, mssqltest.Options{OnRequest: asked.Count})
 		var all []*chanq.Consumer[int]
 		for range 5 {
 			all = append(all, consume(t, ctx, s.process(ctx, s.DSN(), mssqlnotify.Config{Every: 5 * time.Millisecond}).queue, chanq.ConsumerConfig{}))
@@ -267,8 +266,8 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		pass(ctx, idle*time.Second)
 		n := asked.Take()
 		t.Logf("%d s of 5 idle consumers: %v", idle, n)
-		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*(idle+1)+3*3), "one a second of the two with a lock, and tries of the others")
-		require.LessOrEqual(t, n[mssqltest.NextDue]+n[mssqltest.Rescan]+n[mssqltest.Claim], int64(5*(idle+2)), "one a second each, as without")
+		require.LessOrEqual(t, n[sqlkind.Watch], int64(2*(idle+1)+3*3), "one a second of the two with a lock, and tries of the others")
+		require.LessOrEqual(t, n[sqlkind.NextDue]+n[sqlkind.Rescan]+n[sqlkind.Claim], int64(5*(idle+2)), "one a second each, as without")
 
 		owner := s.owner(ctx)
 		claimed := func() (sum int64) {
@@ -285,8 +284,8 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		took := time.Since(began)
 		n = asked.Take()
 		t.Logf("%d messages one after another, each with the next idle consumer after %v: %v", messages, took/messages, n)
-		require.LessOrEqual(t, n[mssqltest.Claim], int64(2*messages), "usually one process claims")
-		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*messages))
+		require.LessOrEqual(t, n[sqlkind.Claim], int64(2*messages), "usually one process claims")
+		require.LessOrEqual(t, n[sqlkind.Watch], int64(2*messages))
 	})
 }
 

@@ -32,7 +32,7 @@ type session interface {
 func newSite(t *testing.T, scripts ...string) *site {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	s := &site{Server: mssqltest.Start(t, mssqltest.Options{}), t: t, ctx: ctx}
+	s := &site{Server: mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()}), t: t, ctx: ctx}
 	c := s.connect()
 	for _, script := range scripts {
 		for _, batch := range articleBatches(t, script) {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 )
 
 func number(err error) int32 {
@@ -23,7 +22,7 @@ func number(err error) int32 {
 }
 
 func start(t *testing.T, setup string) *mssqltest.Server {
-	srv := mssqltest.Start(t, mssqltest.Options{})
+	srv := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	_, err := srv.DB().Exec(setup)
 	require.NoError(t, err)
 	return srv
@@ -121,7 +120,7 @@ func TestTheEndOfAContextEndsAWait(t *testing.T) {
 
 func TestLimitsOfARequest(t *testing.T) {
 	t.Parallel()
-	srv := mssqltest.Start(t, mssqltest.Options{})
+	srv := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	ask := func(n int) error {
 		names, args := make([]string, n), make([]any, n)
 		for i := range args {
@@ -136,10 +135,10 @@ func TestLimitsOfARequest(t *testing.T) {
 
 func TestWrongLoginsAreRefused(t *testing.T) {
 	t.Parallel()
-	srv := mssqltest.Start(t, mssqltest.Options{User: "sa", Password: "right"})
+	srv := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped(), User: "sa", Password: "right"})
 	for dsn, want := range map[string][]int32{
-		strings.Replace(srv.DSN(), "right", "wrong", 1):                   {18456},
-		strings.Replace(srv.DSN(), "database=chanq", "database=other", 1): {4060, 18456},
+		strings.Replace(srv.DSN(), "right", "wrong", 1):                  {18456},
+		strings.Replace(srv.DSN(), "database=test", "database=other", 1): {4060, 18456},
 	} {
 		db, err := sql.Open("sqlserver", dsn)
 		require.NoError(t, err)
@@ -170,7 +169,7 @@ func TestRowsArriveBeforeTheErrorOfTheirStatement(t *testing.T) {
 
 func TestOneTextIsOnePlanWhateverTheLengths(t *testing.T) {
 	t.Parallel()
-	srv := mssqltest.Start(t, mssqltest.Options{})
+	srv := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	for n := range 5 {
 		_, err := srv.DB().Exec("sp_executesql", "SELECT DATALENGTH(@a)", "@a varbinary(max)", sql.Named("a", make([]byte, n)))
 		require.NoError(t, err)
@@ -178,7 +177,7 @@ func TestOneTextIsOnePlanWhateverTheLengths(t *testing.T) {
 		require.NoError(t, err)
 	}
 	count := map[string]int{}
-	for _, p := range srv.Engine().Plans() {
+	for _, p := range srv.QueryStats() {
 		count[p.Text]++
 	}
 	require.Equal(t, map[string]int{"SELECT DATALENGTH(@a)": 1, "SELECT DATALENGTH(@p1)": 5}, count)
@@ -188,15 +187,15 @@ func TestHooksSeeAStatementBeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	srv := start(t, "CREATE TABLE dbo.t (id int PRIMARY KEY)")
 	var seen []string
-	note := func(when string) func(context.Context, engine.Statement) error {
-		return func(_ context.Context, st engine.Statement) error {
+	note := func(when string) func(context.Context, mssqltest.Statement) error {
+		return func(_ context.Context, st mssqltest.Statement) error {
 			seen = append(seen, when+" "+st.Kind)
 			return nil
 		}
 	}
-	srv.Engine().SetHooks(engine.Hooks{Before: note("before"), Applied: note("applied")})
+	srv.SetHooks(mssqltest.Hooks{Before: note("before"), Applied: note("applied")})
 	_, err := srv.DB().Exec("INSERT dbo.t VALUES (1)")
 	require.NoError(t, err)
-	srv.Engine().SetHooks(engine.Hooks{})
+	srv.SetHooks(mssqltest.Hooks{})
 	require.Equal(t, []string{"before InsertStatement", "applied InsertStatement"}, seen)
 }

@@ -3,13 +3,14 @@ package mssqltest
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chanq/chanq/mssqltest/engine"
-	"github.com/chanq/chanq/mssqltest/sqltype"
-	"github.com/chanq/chanq/mssqltest/tds"
+	"github.com/chanq/chanq/mssqltest/internal/engine"
+	"github.com/chanq/chanq/mssqltest/internal/sqltype"
+	"github.com/chanq/chanq/mssqltest/internal/tds"
 )
 
 // Moment is the stage of a request at which a fault occurs.
@@ -33,6 +34,43 @@ func (m Moment) String() string {
 	return [...]string{"received", "started", "applied", "answered"}[m]
 }
 
+// Request is one message of a client.
+type Request struct {
+	// Text is the batch, or the text that sp_executesql, sp_prepare or sp_prepexec gets. For another procedure it is the
+	// name. A driver that begins and ends transactions without a text has BEGIN TRANSACTION, SAVE TRANSACTION, COMMIT or
+	// ROLLBACK here.
+	Text string
+}
+
+// requestOf returns a request of the wire as faults and OnRequest see it.
+func requestOf(r *tds.Request) Request {
+	switch {
+	case r.Kind == tds.Batch:
+		return Request{r.Text}
+	case r.Kind == tds.Transaction:
+		switch r.Tx.Op {
+		case tds.TxBegin:
+			return Request{"BEGIN TRANSACTION"}
+		case tds.TxCommit:
+			return Request{"COMMIT"}
+		case tds.TxRollback:
+			return Request{"ROLLBACK"}
+		case tds.TxSave:
+			return Request{"SAVE TRANSACTION"}
+		}
+	}
+	place, prepared := textIn[strings.TrimPrefix(strings.ToLower(r.Proc), "sys.")]
+	if prepared && place < len(r.Params) {
+		if text, ok := r.Params[place].Value.(string); ok {
+			return Request{text}
+		}
+	}
+	return Request{r.Proc}
+}
+
+// textIn are the procedures that run a text, and which of their parameters it is.
+var textIn = map[string]int{"sp_executesql": 0, "sp_prepare": 2, "sp_prepexec": 2}
+
 // Fault is a failure of some of the requests of a server, see Server.Inject.
 type Fault struct {
 	// Match selects requests. Default: all.
@@ -44,6 +82,9 @@ type Fault struct {
 	// Delay is applied first: the client might give up meanwhile. It is the machine's time, as the client's deadlines are.
 	// Only at Received and Answered.
 	Delay time.Duration
+	// Ignore answers the request without results and does not run it, such as a statement that mssqltest does not
+	// support. Only at Received.
+	Ignore bool
 	// Error is the number of the error with which the request fails. At Answered it follows the results. 596 is the error
 	// of a killed session: the connection ends with it.
 	Error int32
@@ -65,20 +106,28 @@ type Injected struct {
 // Fired returns a channel that is closed when the fault has occurred for the last time.
 func (i *Injected) Fired() <-chan struct{} { return i.fired }
 
-// faults has the injected faults of one server.
+// faults has the injected faults and the hooks of one server.
 type faults struct {
-	engine *engine.Engine
-
 	mu     sync.Mutex
 	list   []*Injected
-	hooked bool
+	hooks  Hooks        // of SetHooks
 	output map[int]bool // sessions whose running statement has returned a row
 }
 
-func newFaults(e *engine.Engine) *faults { return &faults{engine: e, output: map[int]bool{}} }
+func newFaults(e *engine.Engine) *faults {
+	f := &faults{output: map[int]bool{}}
+	e.SetHooks(engine.Hooks{Before: f.started, Applied: f.applied, OutputRow: f.returned})
+	return f
+}
+
+func (f *faults) set(h Hooks) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hooks = h
+}
 
 // Inject adds a fault. Faults are tried in the order of their injection; one request meets at most one fault at each
-// moment. Faults at Started and Applied replace the engine's hooks.
+// moment.
 func (s *Server) Inject(f Fault) *Injected {
 	if f.Match == nil {
 		f.Match = func(Request) bool { return true }
@@ -87,14 +136,10 @@ func (s *Server) Inject(f Fault) *Injected {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	s.faults.list = append(s.faults.list, i)
-	if (f.At == Started || f.At == Applied) && !s.faults.hooked {
-		s.faults.hooked = true
-		s.engine.SetHooks(engine.Hooks{Before: s.faults.started, Applied: s.faults.applied, OutputRow: s.faults.returned})
-	}
 	return i
 }
 
-// Failover cuts every connection and refuses logins with error 40613 for d of the machine's time, as a database that
+// Failover resets every connection and refuses logins with error 40613 for d of the machine's time, as a database that
 // moves to another node.
 func (s *Server) Failover(t testing.TB, d time.Duration) {
 	s.wire.Refuse(serverError(40613))
@@ -110,6 +155,9 @@ func (s *Server) Failover(t testing.TB, d time.Duration) {
 		}
 	})
 }
+
+// KillAll resets every connection, as the crash of a server does. Its sessions roll back.
+func (s *Server) KillAll() { s.wire.KillAll() }
 
 // strike returns the fault that a request meets at a moment, nil for none.
 func (f *faults) strike(at Moment, r Request) *Fault {
@@ -133,7 +181,7 @@ func (f *faults) strike(at Moment, r Request) *Fault {
 
 // at returns the hook of the wire for a moment.
 func (f *faults) at(m Moment) func(*tds.Conn, *tds.Request) tds.Action {
-	return func(_ *tds.Conn, r *tds.Request) tds.Action { return f.strike(m, RequestOf(r)).action() }
+	return func(_ *tds.Conn, r *tds.Request) tds.Action { return f.strike(m, requestOf(r)).action() }
 }
 
 func (f *Fault) action() tds.Action {
@@ -146,46 +194,61 @@ func (f *Fault) action() tds.Action {
 		a.Fault = tds.Reset
 	case f.Hang:
 		a.Fault = tds.Hang
+	case f.Ignore:
+		a.Ignore = true
 	case f.Error != 0:
 		a.Error = serverError(f.Error)
 	}
 	return a
 }
 
-// The hooks of the engine.
+// The hooks of the engine: the faults, and then those of SetHooks.
 
 func (f *faults) started(ctx context.Context, st engine.Statement) error {
 	f.mu.Lock()
 	delete(f.output, st.Session)
+	before := f.hooks.Before
 	f.mu.Unlock()
 	switch st.Kind {
 	case "SelectStatement", "InsertStatement", "UpdateStatement", "DeleteStatement":
-		return f.strike(Started, statementOf(st)).fail(ctx)
+		if err := f.strike(Started, Request{st.Text}).fail(ctx); err != nil {
+			return err
+		}
+	}
+	if before != nil {
+		return before(ctx, st)
 	}
 	return nil
 }
 
-func (f *faults) returned(_ context.Context, st engine.Statement, _ int) error {
+func (f *faults) returned(ctx context.Context, st engine.Statement, n int) error {
 	f.mu.Lock()
 	f.output[st.Session] = true
+	row := f.hooks.OutputRow
 	f.mu.Unlock()
+	if row != nil {
+		return row(ctx, st, n)
+	}
 	return nil
 }
 
 func (f *faults) applied(ctx context.Context, st engine.Statement) error {
 	f.mu.Lock()
-	returned := f.output[st.Session]
+	returned, applied := f.output[st.Session], f.hooks.Applied
 	f.mu.Unlock()
-	switch st.Kind {
-	case "UpdateStatement", "DeleteStatement":
-		if !returned {
-			return nil
-		}
-	case "InsertStatement":
-	default:
-		return nil
+	changed := st.Kind == "InsertStatement"
+	if st.Kind == "UpdateStatement" || st.Kind == "DeleteStatement" {
+		changed = returned
 	}
-	return f.strike(Applied, statementOf(st)).fail(ctx)
+	if changed {
+		if err := f.strike(Applied, Request{st.Text}).fail(ctx); err != nil {
+			return err
+		}
+	}
+	if applied != nil {
+		return applied(ctx, st)
+	}
+	return nil
 }
 
 func (f *Fault) fail(ctx context.Context) error {

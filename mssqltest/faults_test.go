@@ -1,6 +1,11 @@
 package mssqltest_test
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,47 +13,11 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/tds"
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// orders is a queue on an emulator, and its statements.
-func orders(t *testing.T) (*mssqltest.Server, sqlbatch.Queue) {
-	s := mssqltest.Start(t, mssqltest.Options{})
-	require.NoError(t, chanq.Migrate(t.Context(), s.DB(), "orders", chanq.Config{}))
-	return s, sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
-}
-
-func message() []sqlbatch.Row { return []sqlbatch.Row{{ID: chanq.NewID(), Body: []byte("x")}} }
-
-func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
-	t.Parallel()
-	all := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
-	for _, q := range []sqlbatch.Queue{all, all.InTx()} {
-		for kind, st := range map[mssqltest.Kind]sqlbatch.Statement{
-			mssqltest.Enqueue:    q.Enqueue(message()),
-			mssqltest.EnqueueNew: q.EnqueueNew(message()),
-			mssqltest.Find:       q.Find(nil, nil),
-			mssqltest.Rescue:     q.Rescue(sqlbatch.RescueParams{}),
-			mssqltest.Contents:   q.Contents(sqlbatch.Item{}),
-			mssqltest.Claim:      q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, Inline: sqlbatch.MaxBody}),
-			mssqltest.NextDue:    q.NextDue(sqlbatch.Heads{}),
-			mssqltest.Rescan:     q.Rescan(),
-			mssqltest.Ack:        q.Ack(nil),
-			mssqltest.Archive:    q.Archive(nil),
-			mssqltest.Nack:       q.Nack(nil),
-			mssqltest.Release:    q.Release(nil),
-			mssqltest.DeadLetter: q.DeadLetter(nil),
-			mssqltest.Extend:     q.Extend([16]byte{}, nil, time.Second),
-			mssqltest.Other:      q.Stats(10),
-		} {
-			r := &tds.Request{Kind: tds.RPC, Proc: "sp_executesql", Params: []tds.Param{{Value: st.Args[0]}}}
-			require.Equal(t, kind, mssqltest.RequestOf(r).Kind)
-		}
-	}
+func contains(part string) func(mssqltest.Request) bool {
+	return func(r mssqltest.Request) bool { return strings.Contains(r.Text, part) }
 }
 
 func TestAFaultLeavesTheStateOfItsMoment(t *testing.T) {
@@ -66,23 +35,83 @@ func TestAFaultLeavesTheStateOfItsMoment(t *testing.T) {
 		{mssqltest.Fault{At: mssqltest.Answered, Reset: true}, 1},
 		{mssqltest.Fault{At: mssqltest.Answered, Error: 40197}, 1},
 	} {
-		s, q := orders(t)
-		run := func(st sqlbatch.Statement) error {
-			_, err := s.DB().Exec(st.Text, st.Args...)
+		s := start(t, "CREATE TABLE dbo.orders (id int IDENTITY PRIMARY KEY, body nvarchar(50) NOT NULL)")
+		add := func() error {
+			_, err := s.DB().Exec("INSERT dbo.orders (body) OUTPUT inserted.id VALUES (@p1)", "x")
 			return err
 		}
-		c.fault.Match, c.fault.Skip = mssqltest.Is(mssqltest.Enqueue), 1
+		c.fault.Match, c.fault.Skip = contains("INSERT dbo.orders"), 1
 		struck := s.Inject(c.fault)
-		require.NoError(t, run(q.Enqueue(message())))
-		err := run(q.Enqueue(message()))
+		require.NoError(t, add())
+		err := add()
 		require.Error(t, err)
 		require.Equal(t, c.fault.Error, number(err))
 		<-struck.Fired()
 		var stored int
-		require.NoError(t, s.DB().QueryRow("SELECT COUNT(*) FROM dbo.chanq_orders").Scan(&stored))
+		require.NoError(t, s.DB().QueryRow("SELECT COUNT(*) FROM dbo.orders").Scan(&stored))
 		require.Equal(t, 1+c.stored, stored, "%v", c.fault.At)
-		require.NoError(t, run(q.Enqueue(message())))
+		require.NoError(t, add())
 	}
+}
+
+func TestAnIgnoredRequestIsAnsweredAndDoesNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t, "CREATE TABLE dbo.t (id int PRIMARY KEY)")
+	s.Inject(mssqltest.Fault{Match: contains("FULLTEXT"), Ignore: true})
+	_, err := s.DB().Exec("INSERT dbo.t VALUES (1); CREATE FULLTEXT CATALOG texts")
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, s.DB().QueryRow("SELECT COUNT(*) FROM dbo.t").Scan(&n))
+	require.Zero(t, n)
+	_, err = s.DB().Exec("CREATE FULLTEXT CATALOG texts")
+	require.Error(t, err, "the fault has struck once")
+}
+
+func TestHooksAndFaultsDoNotReplaceEachOther(t *testing.T) {
+	t.Parallel()
+	s := start(t, "CREATE TABLE dbo.t (id int PRIMARY KEY)")
+	own := errors.New("of the hook")
+	s.SetHooks(mssqltest.Hooks{Applied: func(context.Context, mssqltest.Statement) error {
+		return &mssqltest.Error{Number: 50001, State: 1, Class: 16, Message: own.Error()}
+	}})
+	s.Inject(mssqltest.Fault{At: mssqltest.Started, Error: 1205})
+	_, err := s.DB().Exec("INSERT dbo.t VALUES (1)")
+	require.Equal(t, int32(1205), number(err))
+	_, err = s.DB().Exec("INSERT dbo.t VALUES (1)")
+	require.ErrorContains(t, err, own.Error())
+	s.SetHooks(mssqltest.Hooks{})
+	_, err = s.DB().Exec("INSERT dbo.t VALUES (1)")
+	require.NoError(t, err)
+}
+
+func TestOnRequestSeesTheTextOfEachRequest(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen []string
+	s := mssqltest.Start(t, mssqltest.Options{OnRequest: func(r mssqltest.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.Text)
+	}})
+	_, err := s.DB().Exec("CREATE PROCEDURE dbo.p AS SELECT 1")
+	require.NoError(t, err)
+	tx, err := s.DB().Begin()
+	require.NoError(t, err)
+	_, err = tx.Exec("SELECT @p1", 1)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback())
+	tx, err = s.DB().Begin()
+	require.NoError(t, err)
+	_, err = tx.Exec("dbo.p")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	mu.Lock()
+	defer mu.Unlock()
+	seen = slices.DeleteFunc(seen, func(text string) bool { return strings.HasPrefix(text, "select 1") }) // pings of the driver
+	require.Equal(t, []string{
+		"CREATE PROCEDURE dbo.p AS SELECT 1",
+		"BEGIN TRANSACTION", "SELECT @p1", "ROLLBACK", "BEGIN TRANSACTION", "dbo.p", "COMMIT",
+	}, seen)
 }
 
 // In a bubble no time passes between the failover and the login that it refuses.
@@ -92,7 +121,7 @@ func TestAFailoverCutsConnectionsAndRefusesLoginsForAWhile(t *testing.T) {
 }
 
 func failover(t *testing.T) {
-	s := mssqltest.Start(t, mssqltest.Options{InMemory: true})
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped(), InMemory: true})
 	conn, err := s.DB().Conn(t.Context())
 	require.NoError(t, err)
 	s.DB().SetMaxIdleConns(0)

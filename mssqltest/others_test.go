@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/tds"
 )
 
 // Independent drivers, whose requests and expectations this repository does not control.
@@ -37,9 +36,9 @@ func TestTediousWorksWithTheEmulator(t *testing.T) {
 		"all encrypted":       {true, "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := mssqltest.Options{}
+			o := mssqltest.Options{Clock: mssqltest.Stopped()}
 			if c.certificate {
-				o.Wire = tds.Options{TLS: certificate(t)}
+				o.TLS = certificate(t)
 			}
 			speaks(t, o, []string{modules, "CHANQ_ENCRYPT=" + c.encrypt}, node, "tedious.js")
 		})
@@ -48,21 +47,21 @@ func TestTediousWorksWithTheEmulator(t *testing.T) {
 
 func TestFreeTDSWorksWithTheEmulator(t *testing.T) {
 	t.Parallel()
-	speaks(t, mssqltest.Options{}, nil, mssqltest.PyMSSQL(t), "freetds.py")
+	speaks(t, mssqltest.Options{Clock: mssqltest.Stopped()}, nil, mssqltest.PyMSSQL(t), "freetds.py")
 }
 
 // speaks runs a script of testdata/clients against an emulator; each check that it reports is a subtest.
 func speaks(t *testing.T, o mssqltest.Options, environment []string, program, script string) {
 	t.Helper()
 	srv := mssqltest.Start(t, o)
-	host, port, err := net.SplitHostPort(srv.Wire().Addr().String())
+	host, port, err := net.SplitHostPort(srv.Addr())
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, filepath.Join("testdata", "clients", script))
 	cmd.Env = append(os.Environ(), "CHANQ_HOST="+host, "CHANQ_PORT="+port, "CHANQ_PASSWORD=emulator-password")
 	cmd.Env = append(cmd.Env, environment...)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	guard := time.AfterFunc(2*time.Minute, srv.Wire().KillAll) // for a driver that waits for an answer that is never sent
+	guard := time.AfterFunc(2*time.Minute, srv.KillAll) // for a driver that waits for an answer that is never sent
 	defer guard.Stop()
 	require.NoError(t, cmd.Run(), &complaints)
 	checks := strings.Split(strings.TrimSpace(out.String()), "\n")

@@ -40,6 +40,8 @@ type Dialect interface {
 	// migration of this database.
 	Begin() []string
 	Commit() string
+	// Text returns a text in the words of this database, for packages above chanq: see chanq.Names.SQL, which lists the words.
+	Text(n Names, text string) string
 	// Queue prepares the statements of one queue.
 	Queue(Names) Queue
 	// Watch waits in the server, for at most atMost, until one of the queues has something to claim. It looks after each pause of every. It is

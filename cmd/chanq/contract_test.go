@@ -16,33 +16,40 @@ import (
 // contract is the output of each command with -o json: the kind of value on each line, and the keys of
 // its objects or of the objects in its list. It must not change, because programs read it.
 var contract = map[string]string{
-	"bench":     "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
-	"cancel":    "{cancelled}",
-	"causes":    "{groups more}",
-	"configure": "{kind max_attempts max_body queue retain retain_dead}",
-	"consumers": "[{host id name process queue since until}]",
-	"demo":      "{changed differences duplicated lost skipped verified}",
-	"doctor":    "[{check found queue? remedy? status}]",
-	"drop":      "{dropped queue}",
-	"man":       "{folder pages}",
-	"migrate":   "{queue version}",
-	"pause":     "{paused queue}",
-	"peek":      "{attempt body due_at enqueued_at fence id last_error? priority size state}",
-	"purge":     "{purged}",
-	"redrive":   "{redriven}",
-	"receive":   "{attempt body enqueued_at fence id priority}",
-	"resume":    "{paused queue}",
-	"schema":    "{dialect queue statements}",
-	"send":      "{duplicate id}",
-	"stats":     "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
-	"top":       "[{acked_per_second consumers dead done leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
+	"bench":            "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
+	"cancel":           "{cancelled}",
+	"causes":           "{groups more}",
+	"configure":        "{kind max_attempts max_body queue retain retain_dead}",
+	"consumers":        "[{host id name process queue since until}]",
+	"demo":             "{changed differences duplicated lost skipped verified}",
+	"doctor":           "[{check found queue? remedy? status}]",
+	"drop":             "{dropped queue}",
+	"man":              "{folder pages}",
+	"migrate":          "{queue version}",
+	"pause":            "{paused queue}",
+	"peek":             "{attempt body due_at enqueued_at fence id last_error? priority size state}",
+	"purge":            "{purged}",
+	"redrive":          "{redriven}",
+	"receive":          "{attempt body enqueued_at fence id priority}",
+	"resume":           "{paused queue}",
+	"schedule list":    "[{catch_up ensured last? line name next overlap pause_reason? paused? paused_by? queue type? zone}]",
+	"schedule migrate": "{migrated}",
+	"schedule pause":   "{paused schedule}",
+	"schedule remove":  "{removed schedule}",
+	"schedule resume":  "{resumed schedule}",
+	"schedule run":     "{duplicate id}",
+	"schema":           "{dialect queue statements}",
+	"send":             "{duplicate id}",
+	"stats":            "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
+	"top":              "[{acked_per_second consumers dead done leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
 }
 
 // without are the commands without JSON output: a page that is served, and scripts for shells.
-var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
+var without = []string{"ui", "schedule", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
 func TestEachCommandPrintsJSON(t *testing.T) {
 	db := newQueue(t, "mail")
+	ensured(t, db, "nightly")
 	send := func(bodies ...string) []string {
 		return succeed(t, "", append([]string{"send", "--db", db, "mail"}, bodies...)...).lines()
 	}
@@ -71,10 +78,14 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 			succeed(t, "", "resume", "--db", db, "mail")
 			return []string{"--db", db, "mail"}
 		},
-		"configure": func() []string { return []string{"--db", db, "mail"} },
-		"schema":    func() []string { return []string{"--dialect", "sqlite", "mail"} },
-		"send":      func() []string { return []string{"--db", db, "mail", "x"} },
-		"top":       func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
+		"configure":       func() []string { return []string{"--db", db, "mail"} },
+		"schedule pause":  func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },
+		"schedule remove": func() []string { ensured(t, db, "other"); return []string{"--db", db, "other"} },
+		"schedule resume": func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },
+		"schedule run":    func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },
+		"schema":          func() []string { return []string{"--dialect", "sqlite", "mail"} },
+		"send":            func() []string { return []string{"--db", db, "mail", "x"} },
+		"top":             func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
 	}
 	for _, name := range leaves((&app{}).root()) {
 		if slices.Contains(without, name) {

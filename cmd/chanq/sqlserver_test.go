@@ -10,11 +10,10 @@ import (
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 )
 
 func TestCommandsRunOnSQLServer(t *testing.T) {
-	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	server := mssqltest.Start(t, mssqltest.Options{})
 	run := func(args ...string) string { return succeed(t, "", append(args, "--dsn", server.DSN())...).out }
 	require.Equal(t, "[]\n", run("stats", "-o", "json"))
 	run("migrate", "mail")
@@ -29,7 +28,7 @@ func TestCommandsRunOnSQLServer(t *testing.T) {
 	run("pause", "mail")
 	require.Contains(t, run("stats"), "paused")
 	run("resume", "mail")
-	require.Contains(t, run("top", "-n", "1"), "SQL Server 127.0.0.1, database chanq")
+	require.Contains(t, run("top", "-n", "1"), "SQL Server 127.0.0.1, database test")
 	require.Equal(t, "2 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
 	id := strings.TrimSpace(run("send", "mail", "six"))
 	require.Equal(t, "1 message cancelled\n", run("cancel", "mail", id))
@@ -55,7 +54,7 @@ func TestCommandsRunOnSQLServer(t *testing.T) {
 }
 
 func TestDemoRunsOnSQLServer(t *testing.T) {
-	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	server := mssqltest.Start(t, mssqltest.Options{})
 	r := succeed(t, "", "demo", "--dsn", server.DSN(), "--dir", folderOf(t, 150))
 	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n")
 	require.NotContains(t, r.out+r.err, "emulator-password", "the password of the DSN")

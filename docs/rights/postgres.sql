@@ -49,3 +49,9 @@ GRANT USAGE ON SEQUENCE chanq_orders__seq TO chanq_producer;
 GRANT SELECT ON SEQUENCE chanq_orders__seq TO chanq_consumer; -- up to which number no further message can appear
 GRANT SELECT, UPDATE (consumer, fence, old) ON chanq__slots TO chanq_consumer; -- which consumer owns which slots
 GRANT SELECT ON chanq__slots TO chanq_operator;
+
+-- Part 4, for schedules (package chanqcron), after the migrator has run chanqcron.Migrate, or
+-- chanq schedule migrate. A program that runs them also is a producer of their queue.
+GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
+GRANT SELECT, INSERT, UPDATE ON chanq__schedules TO chanq_producer;
+GRANT SELECT, UPDATE, DELETE ON chanq__schedules TO chanq_operator;

@@ -47,3 +47,9 @@ GRANT UPDATE ON dbo.chanq_orders__seq TO chanq_producer; -- draws numbers
 GRANT VIEW DEFINITION ON dbo.chanq_orders__seq TO chanq_consumer; -- reads which numbers were drawn
 GRANT SELECT, UPDATE ON dbo.chanq__slots TO chanq_consumer; -- which consumer owns which slots
 GRANT SELECT ON dbo.chanq__slots TO chanq_operator;
+
+-- Part 4, for schedules (package chanqcron), after the migrator has run chanqcron.Migrate, or
+-- chanq schedule migrate. A program that runs them also is a producer of their queue.
+GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_operator;
+GRANT SELECT, INSERT, UPDATE ON dbo.chanq__schedules TO chanq_producer;
+GRANT SELECT, UPDATE, DELETE ON dbo.chanq__schedules TO chanq_operator;

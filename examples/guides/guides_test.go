@@ -97,50 +97,6 @@ func Example_delays() {
 	// true
 }
 
-func Example_schedule() {
-	ctx := context.Background()
-	db := memory()
-	defer db.Close()
-	reports := openQueue[string](ctx, db, "reports", chanq.Spec{})
-	report := func(at time.Time) error {
-		_, err := reports.Send(ctx, chanq.Message[string]{
-			Body:     at.Format(time.DateOnly),
-			DedupKey: "report " + at.Format(time.DateOnly), // two schedulers: one message
-			Delay:    time.Minute,                          // longer than their clocks differ
-		})
-		return err
-	}
-	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
-	check(report(at))
-	check(report(at.Add(3 * time.Second)))
-
-	next := at.Add(24 * time.Hour)
-	check(report(next))
-	admin, err := chanqadmin.Open(ctx, db, "reports", chanq.Config{})
-	check(err)
-	stats, err := admin.Stats(ctx)
-	check(err)
-	fmt.Println(stats.Scheduled, "reports")
-	// Output: 2 reports
-}
-
-func Example_daily() {
-	ctx, cancel := context.WithCancel(context.Background())
-	runs := 0
-	report := func(time.Time) error { runs++; cancel(); return nil }
-	every := time.Millisecond
-	for ctx.Err() == nil {
-		at := time.Now().Truncate(every).Add(every)
-		select {
-		case <-time.After(time.Until(at)):
-			check(report(at))
-		case <-ctx.Done():
-		}
-	}
-	fmt.Println(runs)
-	// Output: 1
-}
-
 func Example_status() {
 	ctx := context.Background()
 	db := memory()

@@ -55,7 +55,7 @@ func (r *Reader) give(list []sqlbatch.OwnedSlot) error {
 		return err
 	}
 	s.change(func(now time.Duration) { s.reb.Gave(list, now) })
-	r.cfg.Holder.Freed()
+	s.cfg.Holder.Freed()
 	return nil
 }
 
@@ -66,7 +66,7 @@ func (r *Reader) take(list []int) error {
 		return err
 	}
 	for i := range got {
-		got[i].Keys = r.cfg.keys(got[i].Number)
+		got[i].Keys = s.cfg.keys(got[i].Number)
 	}
 	s.reassign(func(now time.Duration) { s.reb.Took(list, got, now) })
 	return nil

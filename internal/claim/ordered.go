@@ -129,7 +129,7 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 // pause waits until a statement is due.
 func (r *Ordered) pause(b order.Budget) {
 	s, now := r.cfg.Subscription, base.Now()
-	wait := min(r.slots.due(b, s.Live())-now, time.Minute)
+	wait := min(r.slots.due(b)-now, time.Minute)
 	unslotted := r.slots.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
 		if !unslotted {
@@ -196,7 +196,7 @@ func (r *Ordered) Finish(ctx context.Context) {
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))
 		case !did.Statement:
-			wait := min(r.slots.due(order.Budget{}, false)-base.Now(), time.Second)
+			wait := min(r.slots.due(order.Budget{})-base.Now(), time.Second)
 			select {
 			case <-r.slots.changed:
 			case <-ctx.Done():

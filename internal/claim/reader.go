@@ -21,7 +21,6 @@ type OrderedTable interface {
 // read their messages. One goroutine uses it.
 type Reader struct {
 	slots *Slots
-	cfg   *Config
 	table OrderedTable
 	bare  bool // reads leave out contents, because a read of a single message has failed
 }
@@ -30,7 +29,7 @@ type Reader struct {
 const slotsPause = 50 * time.Millisecond
 
 // NewReader returns a Reader of the messages of s.
-func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, cfg: s.cfg, table: t} }
+func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, table: t} }
 
 // Did is the result of a Step.
 type Did struct {
@@ -68,7 +67,7 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 }
 
 // rolledBack reports that the database answered with this error, and undid the statement.
-func (r *Reader) rolledBack(err error) bool { return r.cfg.Classify(err) == sqlbatch.RolledBack }
+func (r *Reader) rolledBack(err error) bool { return r.slots.cfg.Classify(err) == sqlbatch.RolledBack }
 
 // work runs the next task of the sequencer.
 func (r *Reader) work(b order.Budget) (did Did, err error) {
@@ -87,14 +86,14 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	}
 	began := base.Now()
 	a := table.Answer{Answer: order.Answer{Redriven: -1}}
-	err = r.table.Do(s.term.ID, t, r.cfg.inline(t.Rows), &a)
+	err = r.table.Do(s.term.ID, t, s.cfg.inline(t.Rows), &a)
 	did.Took = base.Now() - began
 	result := &a.Answer
 	if err != nil || !s.lasts() {
 		result = nil
 	}
 	blocked := err != nil && r.rolledBack(err)
-	waited := blocked && isRead && r.cfg.Traits.WatermarkFirst // only there reads wait for locked rows
+	waited := blocked && isRead && s.cfg.Traits.WatermarkFirst // only there reads wait for locked rows
 	unread := r.unreadable(t, err)
 	did.Failed = did.Asked > 0 && err != nil
 	s.change(func(now time.Duration) {
@@ -108,11 +107,6 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 		}
 		if s.seq.Answer(t, result, now) {
 			s.reb.Doubt(now)
-		}
-		if result != nil && !a.Walked {
-			for _, sl := range t.Slots {
-				s.reb.Unwalked(sl.Slot)
-			}
 		}
 	})
 	if result != nil {

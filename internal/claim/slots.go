@@ -243,7 +243,7 @@ func (s *Slots) Owned() []int {
 // Hurry makes the consumer check all slots soon.
 func (s *Slots) Hurry() {
 	s.mu.Lock()
-	s.reb.Hurry()
+	s.reb.Hurry(base.Now())
 	s.mu.Unlock()
 	base.Signal(s.changed)
 }
@@ -273,15 +273,13 @@ func (s *Slots) rests() bool {
 }
 
 // due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended.
-// calm means that Hurry is called when a consumer joins or returns slots.
-func (s *Slots) due(b order.Budget, calm bool) time.Duration {
+func (s *Slots) due(b order.Budget) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.lasts() {
 		return math.MaxInt64
 	}
 	now := base.Now()
-	s.reb.Calm(calm)
 	_, wait := s.reb.Due(now)
 	return min(max(now+min(wait, math.MaxInt64-now), s.rest), s.seq.Due(b, now))
 }

@@ -42,9 +42,6 @@ func (h *heartbeat) run(ctx context.Context) {
 			}
 			if begins {
 				order.Hurry() // slots might be free
-				if h.cfg.Signals.Debouncer.Notifier != nil {
-					h.cfg.Signals.Wake() // the shares of other consumers are smaller
-				}
 			}
 			h.of.owner.extender.Wake() // leases may last longer now
 		}

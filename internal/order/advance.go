@@ -19,7 +19,7 @@ func (q *queues) move(now time.Duration) {
 
 // advance moves the first message of a key to its next state, if the key is open.
 func (q *queues) advance(k *keyQueue, now time.Duration) {
-	if k.slot.leaving {
+	if k.slot.walk == nil {
 		q.clearMarks(k)
 	}
 	if len(k.all) == 0 {
@@ -36,7 +36,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 	case m.state != idle:
 	case m.dueAt > now:
 		if q.recall(m); m.state == idle {
-			q.mem.wait(m, waiting, min(m.dueAt, now+peekEvery<<min(m.pauses, mostPeeks)))
+			q.mem.wait(m, waiting, min(m.dueAt, now+lookEvery<<min(m.pauses, mostPeeks)))
 		}
 	case !k.slot.enter(m): // queued
 	case q.crashed(m):
@@ -64,7 +64,9 @@ func (q *queues) recall(m *Message) {
 }
 
 // crashed reports whether a message has ended too many processes.
-func (q *queues) crashed(m *Message) bool { return q.most > 0 && m.lapses >= q.most }
+func (q *queues) crashed(m *Message) bool {
+	return q.mem.cfg.MaxCrashes > 0 && m.lapses >= q.mem.cfg.MaxCrashes
+}
 
 // clearMarks lists the marks of a key whose slot is leaving, and ends its other messages.
 func (q *queues) clearMarks(k *keyQueue) {

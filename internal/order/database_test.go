@@ -221,6 +221,8 @@ func bit(b bool) int {
 // simWalked is how many rows of spilled keys a read leaves out at most, plus 1.
 const simWalked = 3
 
+const simBehind = 4 // rows up to the cursor of one read
+
 // scan is the snapshot of a read or a refill.
 func (s *sim) scan(st *simTask) {
 	t, a := st.task, st.answer
@@ -240,7 +242,7 @@ func (s *sim) scan(st *simTask) {
 	for _, r := range all {
 		switch {
 		case t.Kind == Read && r.seq <= t.Cursor:
-			if behind++; behind <= t.Behind {
+			if behind++; behind <= simBehind {
 				a.Rows = append(a.Rows, s.row(r, st.consumer, false))
 			}
 		case t.Kind == Read && ahead < t.Rows && slices.Contains(t.Keys, r.keyed()):

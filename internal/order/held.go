@@ -5,7 +5,6 @@ import "time"
 // held has the keys that are closed because a dead message holds them, or might.
 type held struct {
 	mem      *memory
-	on       bool  // dead messages hold their keys
 	redriven int64 // the queue's counter of redrives; negative: unknown
 	keys     map[*keyQueue]bool
 	at       time.Duration // of the next check
@@ -13,7 +12,7 @@ type held struct {
 
 // add closes a key until it is known that no dead message holds it.
 func (h *held) add(k *keyQueue, redriven int64) {
-	if h.on && k.name.keyed && !k.held {
+	if h.mem.cfg.Holds && k.name.keyed && !k.held {
 		k.held, k.note = true, redriven
 		h.keys[k] = true
 		h.mem.change(k)
@@ -25,10 +24,10 @@ func (h *held) plan(n int, now time.Duration) *Task {
 	if len(h.keys) == 0 || now < h.at {
 		return nil
 	}
-	h.at = now + heldEvery
+	h.at = now + lookEvery
 	t := &Task{Kind: Held}
 	for k := range h.keys {
-		if k.busy() == 0 && !k.slot.leaving && len(t.of) < n {
+		if k.busy() == 0 && k.slot.walk != nil && len(t.of) < n {
 			t.of = append(t.of, k)
 			t.Keys, t.KeySlots = append(t.Keys, k.name.key), append(t.KeySlots, k.slot.Number)
 		}
@@ -45,7 +44,7 @@ func (h *held) opens(t *Task, a *Answer) (keys []*keyQueue) {
 	for i, k := range t.of {
 		known := len(k.all) > 0 || k.spill < None
 		switch still := a.Held[i]; {
-		case !k.held || k.busy() > 0 || k.slot.leaving:
+		case !k.held || k.busy() > 0 || k.slot.walk == nil:
 		case !still:
 			keys = append(keys, k)
 		case !known && a.Redriven == k.note && !h.mem.reading:

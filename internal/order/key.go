@@ -34,12 +34,12 @@ func (k *keyQueue) busy() (n int) {
 
 // closed reports whether no message of the key may be delivered, including the first one, m.
 func (k *keyQueue) closed(m *Message) bool {
-	return k.busy() > 0 || k.held || k.slot.leaving || k.spill <= m.Seq || m.gate > k.slot.walk.done
+	return k.busy() > 0 || k.held || k.slot.walk == nil || k.spill <= m.Seq || m.gate > k.slot.walk.done
 }
 
 // refills reports whether the messages of a spilled key must be read.
 func (k *keyQueue) refills() bool {
-	return !k.held && !k.slot.leaving && (len(k.all) == 0 || k.all[0].Seq >= k.spill)
+	return !k.held && k.slot.walk != nil && (len(k.all) == 0 || k.all[0].Seq >= k.spill)
 }
 
 func (k *keyQueue) remove(m *Message) {
@@ -52,13 +52,12 @@ func (k *keyQueue) remove(m *Message) {
 // key. Others are queued.
 type slot struct {
 	Slot
-	mem     *memory
-	walk    *walk // nil: it is leaving
-	keys    map[keyName]*keyQueue
-	atWork  int
-	line    []*Message // queued
-	leaving bool
-	doubt   bool
+	mem    *memory
+	walk   *walk // nil: it is leaving
+	keys   map[keyName]*keyQueue
+	atWork int
+	line   []*Message // queued
+	doubt  bool
 }
 
 func (s *slot) owned() sqlbatch.OwnedSlot { return sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence} }

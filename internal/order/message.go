@@ -49,7 +49,6 @@ type Message struct {
 	returned bool // its handler has returned, after an ack in a transaction
 	attempts int  // including the next delivery
 	lapses   int
-	drawn    int           // the lapses for which after was drawn
 	after    time.Duration // not due before: see scatter
 	delivery int64         // fence of the last delivery; 0: none
 	redriven int64         // the queue's counter of redrives before that delivery
@@ -87,22 +86,21 @@ func (m *Message) busy() bool {
 // adopt sets the fields of a message from its row. A message whose last lease has expired is marked before its
 // delivery, so that another crash counts.
 func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
-	m.Fence, m.attempts, m.lapses = row.Fence, row.Attempts, row.Lapses
+	m.Fence, m.attempts, m.dueAt, m.diesAt = row.Fence, row.Attempts, now+row.Wait, 0
+	q.scatter(m, row.Lapses, now)
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence
 	raised := m.mine || m.delivery > 0 && row.Fence > m.delivery
 	m.mustMark = !raised && (m.Seq <= m.key.slot.Old || row.Holder == Others) || m.lapses > 0 && !m.mine
-	m.dueAt, m.diesAt = now+row.Wait, 0
 	if row.Lives != 0 {
 		m.diesAt = max(1, now+row.Lives)
 	}
-	q.scatter(m, now)
 }
 
 // scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new
 // owner draws another one, by the random part of the slot's fence.
-func (q *queues) scatter(m *Message, now time.Duration) {
-	if m.lapses != m.drawn {
-		m.drawn, m.after = m.lapses, now
+func (q *queues) scatter(m *Message, lapses int, now time.Duration) {
+	if m.lapses != lapses {
+		m.lapses, m.after = lapses, now
 		if most := sqlbatch.Scatter(m.lapses); most > 0 && !q.crashed(m) {
 			h := fnv.New64a()
 			h.Write(m.ID[:])

@@ -52,7 +52,7 @@ func (s *sim) chance(n int) bool               { return s.pick(n) == 0 }
 
 func (c *simConsumer) start(s *sim) {
 	c.seq = New(Config{
-		Unread: 2, Blocked: 100, Bytes: 4, Rows: 3, Behind: 4, Holds: s.holds, OneWriter: s.oneWriter,
+		Unread: 2, Blocked: 100, Bytes: 4, Rows: 3, Behind: simBehind, Holds: s.holds, OneWriter: s.oneWriter,
 		MaxCrashes: simCrashes,
 	})
 	c.own, c.out = map[int]int64{}, nil
@@ -132,7 +132,7 @@ func (s *sim) giveSlots(c *simConsumer) {
 // returned returns the slots that may be returned now.
 func (s *Sequencer) returned() (list []Slot) {
 	for number, sl := range s.queues.slots {
-		if sl.leaving && s.Busy(number) == 0 {
+		if sl.walk == nil && s.Busy(number) == 0 {
 			list = append(list, sl.Slot)
 		}
 	}

@@ -86,19 +86,17 @@ const None = math.MaxInt64
 
 // The pauses of a Sequencer.
 const (
-	heldEvery = time.Second // between checks of held keys
+	lookEvery = time.Second // at what other programs might change: slots, held keys, waiting messages
 	slowEvery = 10 * time.Second
 	slowShare = 20 // a slow read takes at most 1/20 of the time
 	longRead  = 500 * time.Millisecond
 
-	mostCatchRest = time.Second // between two catch-ups
-	leastSpan     = 1 << 28     // numbers, of 256 statements that send: see sqlbatch.SeqBits
-	firstSpan     = 1 << 44     // assumed while no number is known
-	spanFactor    = 4
-	firstPause    = 20 * time.Millisecond
-	mostPauses    = 6           // doublings of firstPause
-	peekEvery     = time.Second // between reads of a waiting message: another program might end it
-	mostPeeks     = 3           // doublings of peekEvery
+	leastSpan  = 1 << 28 // numbers, of 256 statements that send: see sqlbatch.SeqBits
+	firstSpan  = 1 << 44 // assumed while no number is known
+	spanFactor = 4
+	firstPause = 20 * time.Millisecond
+	mostPauses = 6 // doublings of firstPause
+	mostPeeks  = 3 // doublings of lookEvery
 )
 
 // KeyBytes is the maximum memory of a blocked key with Config.Unread = 4, without contents and without the bytes of its
@@ -188,10 +186,10 @@ type Kind uint8
 
 // The kinds of tasks.
 const (
-	// Read returns rows of Slots, by number: at most Behind rows in (From, min(Cursor, Upto)], without contents, and at
-	// most Rows rows in (Cursor, Upto], without contents up to Old. There it leaves out the keys in Keys. If the last
-	// row is one of them nevertheless, the read has ended at it. Read, Refill and Fetch leave out the contents of a
-	// message with two expired leases that this consumer has not marked.
+	// Read returns rows of Slots, by number: at most Config.Behind rows in (From, min(Cursor, Upto)], without contents,
+	// and at most Rows rows in (Cursor, Upto], without contents up to Old. There it leaves out the keys in Keys. If the
+	// last row is one of them nevertheless, the read has ended at it. Read, Refill and Fetch leave out the contents of
+	// a message with two expired leases that this consumer has not marked.
 	Read Kind = iota
 	// Refill returns at most Rows rows in (From, Upto] of the keys in Keys, without contents up to Old.
 	Refill
@@ -228,7 +226,7 @@ type Task struct {
 	Slots        []sqlbatch.OwnedSlot
 	From, Cursor int64
 	Upto, Old    int64
-	Rows, Behind int
+	Rows         int
 	Messages     []*Message
 	Keys         []string
 	KeySlots     []int
@@ -237,8 +235,6 @@ type Task struct {
 	walk    *walk
 	began   time.Duration
 	bounded bool        // Upto is the end of the span of the walk
-	split   bool        // the walk was split because the task was blocked
-	catch   bool        // a part of a catch-up
 	of      []*keyQueue // of a Refill, or of Held
 }
 

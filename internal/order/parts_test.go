@@ -90,7 +90,8 @@ func TestAPauseEndsOnceAndGetsLonger(t *testing.T) {
 func TestAKeyThatIsNotHeldAnyMoreOpensAfterThePendingCatchUps(t *testing.T) {
 	y, list := parts(0, 1)
 	k := list[0].key
-	h := held{mem: y, on: true, keys: map[*keyQueue]bool{}}
+	y.cfg.Holds = true
+	h := held{mem: y, keys: map[*keyQueue]bool{}}
 	h.add(k, 3)
 	ask := func(at time.Duration, still bool) []*keyQueue {
 		q := h.plan(10, at)
@@ -108,7 +109,7 @@ func TestAKeyThatIsNotHeldAnyMoreOpensAfterThePendingCatchUps(t *testing.T) {
 	require.True(t, k.closed(list[0]))
 	k.slot.walk.done = y.events
 	require.False(t, k.closed(list[0]))
-	h.on = false
+	y.cfg.Holds = false
 	h.add(k, 4)
 	require.False(t, k.held)
 }

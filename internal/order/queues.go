@@ -11,7 +11,6 @@ type queues struct {
 	mem   *memory
 	slots map[int]*slot
 	held  held
-	most  int // Config.MaxCrashes
 }
 
 // insertAll inserts the rows of a read or a refill, by number.

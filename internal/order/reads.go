@@ -80,7 +80,8 @@ func (r *reads) plan(b Budget, now time.Duration) *Task {
 	}
 	r.turns++
 	if t.Kind == Read {
-		t.walk.turn = r.turns
+		i := slices.Index(r.walks, t.walk) // it is the last one from now on
+		r.walks = append(slices.Delete(r.walks, i, i+1), t.walk)
 	}
 	for _, sl := range t.walk.slots {
 		t.Slots = append(t.Slots, sl.owned())
@@ -108,19 +109,19 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	room := r.room(b)
 	var w *walk
 	for _, o := range r.walks {
-		if o.due(room > 0 || r.mem.paused, b.Poll) <= now && (w == nil || o.turn < w.turn) {
+		if o.due(room > 0 || r.mem.paused, b.Poll) <= now && w == nil {
 			w = o
 		}
 	}
 	if w == nil {
 		return nil
 	}
-	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Behind: r.mem.cfg.Behind, Rows: room, walk: w}
+	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Rows: room, walk: w}
 	// Without contents: most are of keys that wait. The messages of a single key are delivered one after another.
 	if room > 0 && w.barren >= room && r.mem.keys > 1 {
 		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.Rows), None
 	}
-	t.Rows = max(0, min(t.Rows, t.Behind-w.behind))
+	t.Rows = max(0, min(t.Rows, r.mem.cfg.Behind-w.behind))
 	for _, o := range r.walks {
 		if o.cursor > w.cursor {
 			t.Upto = min(t.Upto, o.cursor) // where the walks meet
@@ -134,8 +135,8 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 		} else {
 			w.begin(now)
 		}
-		t.catch, t.From, from = true, w.catch.at, w.catch.at
-	case w.atEnd() && !w.pending() && now >= w.slowAt:
+		t.From, from = w.catch.at, w.catch.at
+	case !w.more && !w.pending() && now >= w.slowAt:
 		t.Slow, t.Rows, t.From, from = true, 0, w.slow, w.slow
 	}
 	t.bound(from)
@@ -206,7 +207,7 @@ func (r *reads) rests() bool {
 		}
 	}
 	for _, w := range r.walks {
-		if !w.atEnd() || w.pending() {
+		if w.more || w.pending() {
 			return false
 		}
 	}

@@ -2,7 +2,9 @@ package order
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -17,16 +19,13 @@ import (
 //	   └─────────gave─────────┴─below──── leaving
 //	                            the share
 //
-// Once a second, or less often while each slot has an owner, the caller reads all slots and counts the consumers: a
-// look. The share is ⌈slots/consumers⌉. A consumer with fewer slots takes free ones: slots without an owner, or of an
-// owner whose membership has ended. A consumer with more slots returns those with the fewest busy messages, when none
-// is busy.
+// Once a second, or less often among hundreds, the caller reads all slots and counts the consumers: a look. The share
+// is ⌈slots/consumers⌉. A consumer with fewer slots takes free ones: slots without an owner, or of an owner whose
+// membership has ended. A consumer with more slots returns those with the fewest busy messages, when none is busy.
 //
-//   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that
-//     joins and leaves soon moves no slot.
-//   - Starving: a consumer counts during its membership, whether it takes slots or not. If a slot has been free for
-//     starveAfter, consumers take up to twice their share, and twice as many with each further second. Such slots are
-//     kept for a while, unless the number of consumers changes.
+// A consumer counts during its membership, whether it takes slots or not: it might be about to end, or hang. A consumer
+// therefore takes slots that starve beyond its share, as many again as it has. It keeps them, and returns one at a
+// time. When another consumer has taken that one, it returns the others.
 //
 // The database ensures that a slot has one owner: a take succeeds only if the slot is free or the consumer's own, and
 // the consumer's membership has not ended. Each take raises the slot's fence.
@@ -37,33 +36,9 @@ type Rebalancer struct {
 	messages Messages
 	notes    notes
 	ending   bool
-
-	last      time.Duration // time of the last look
-	next      time.Duration // time of the next look
-	consumers int           // at the last look; 0: no look in this membership
-	fewest    int           // lowest number of consumers at the last two looks
-	changed   time.Duration // when the number of consumers changed
-	turn      int           // where the search for free slots begins
-	missed    int           // takes in a row that found a slot taken
-	unwalked  bool          // a read was not walked since the last take or loss: there was one early look
-
-	calm bool // see Calm
-
-	kept     int // slots that may be kept beyond the share
-	keptTill time.Duration
-	keptOf   int // number of consumers then
+	next     time.Duration // time of the next look
+	kept     int           // slots beyond the share after the last take of slots that starved; 0: none
 }
-
-const (
-	lookEvery    = time.Second
-	lookSettled  = 2500 * time.Millisecond // at most, while each slot has an owner
-	lookCalm     = 10 * time.Second        // at most, while the caller is also notified of free slots
-	lookRestless = 4 * time.Second         // time after a change with looks twice as often
-	lookSoon     = 50 * time.Millisecond   // after an event
-	starveAfter  = 3 * time.Second
-	keepFor      = 2 * time.Minute // for slots beyond the share, which would starve otherwise
-	mostMissed   = 4               // takes in a row that missed a slot and bring the next look forward
-)
 
 type slotState uint8
 
@@ -72,7 +47,6 @@ const (
 	asked                    // to be taken, or to be taken again
 	owned
 	leaving // owned, and not read: its busy messages end
-	emptied // owned, and to be returned
 )
 
 // notes has a note for each slot.
@@ -81,16 +55,16 @@ type notes []note
 type note struct {
 	state slotState
 	fence int64
-	free  bool // at the last look
-	since time.Duration
+	free  time.Duration // the first look since it is free; another: it is not; 0: unknown
 }
+
+const another = -1 // another consumer owned the slot at the last look
 
 // SlotRow is the row of a slot in a look. A zero Owner means no owner.
 type SlotRow struct {
 	Slot  int
 	Owner [16]byte
-	Gone  bool          // the owner's membership has ended
-	Left  time.Duration // until the owner's membership ends unless it is prolonged
+	Gone  bool // the owner's membership has ended
 	Fence int64
 }
 
@@ -105,11 +79,7 @@ type Messages interface {
 
 // NewRebalancer returns a Rebalancer that owns none of the given number of slots.
 func NewRebalancer(slots int, self [16]byte, messages Messages) *Rebalancer {
-	r := &Rebalancer{self: self, messages: messages, notes: make(notes, slots)}
-	for _, b := range self { // consumers begin at different places
-		r.turn = (r.turn*31 + int(b)) % slots
-	}
-	return r
+	return &Rebalancer{self: self, messages: messages, notes: make(notes, slots)}
 }
 
 // Lost forgets all slots: the membership has ended. The consumer joins again as self.
@@ -117,7 +87,7 @@ func (r *Rebalancer) Lost(self [16]byte, now time.Duration) {
 	for i := range r.notes {
 		r.lose(i, now)
 	}
-	r.self, r.consumers, r.next = self, 0, 0
+	r.self, r.next = self, 0
 }
 
 // Doubt drops all owned slots, to be taken again under new fences: the database has forgotten numbers.
@@ -130,17 +100,8 @@ func (r *Rebalancer) Doubt(now time.Duration) {
 	}
 }
 
-// Unwalked notes that a read of the slot was not walked: another consumer owns it, its fence has changed, or the queue
-// is paused. The first such read brings the next look forward. If that look changes nothing, the queue is paused.
-func (r *Rebalancer) Unwalked(slot int) {
-	if r.notes[slot].state == owned && !r.unwalked {
-		r.unwalked = true
-		r.next = min(r.next, r.last+lookEvery/4)
-	}
-}
-
-// Hurry brings the next look forward.
-func (r *Rebalancer) Hurry() { r.next = min(r.next, r.last+lookSoon) }
+// Hurry brings the next look forward. Looks are not more frequent than every 50 ms.
+func (r *Rebalancer) Hurry(now time.Duration) { r.next = min(r.next, now+lookEvery/20) }
 
 // End begins to return all slots. No more are taken.
 func (r *Rebalancer) End(now time.Duration) {
@@ -158,11 +119,11 @@ func (r *Rebalancer) Empty() bool { return r.notes.count(foreign) == len(r.notes
 // Settled reports whether each slot is owned by this consumer or by another one whose membership has not ended.
 func (r *Rebalancer) Settled() bool {
 	for i := range r.notes {
-		if n := &r.notes[i]; n.state != owned && (n.state != foreign || n.free) {
+		if n := &r.notes[i]; n.state != owned && (n.state != foreign || n.free != another) {
 			return false
 		}
 	}
-	return r.consumers > 0
+	return true
 }
 
 // Asked returns the slots to be taken.
@@ -191,22 +152,19 @@ func (r *Rebalancer) Took(list []int, got []Slot, now time.Duration) {
 	for _, sl := range got {
 		if n := &r.notes[sl.Number]; n.state == asked {
 			*n = note{state: owned, fence: sl.Fence}
-			r.unwalked = false
 			taken = append(taken, sl)
 		}
 	}
 	if len(taken) > 0 {
 		r.messages.Take(taken, now)
 	}
-	missed := 0
 	for _, slot := range list {
 		if r.notes[slot].state == asked { // another consumer took it
 			r.lose(slot, now)
-			missed = r.missed + 1
+			if len(taken) > 0 { // else its row might be locked
+				r.Hurry(now)
+			}
 		}
-	}
-	if r.missed = missed; missed > 0 && missed <= mostMissed {
-		r.Hurry()
 	}
 }
 
@@ -234,46 +192,17 @@ func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
 
 // Look applies the answer to a look that began at now.
 func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
-	before := r.consumers
-	r.consumers = max(1, consumers)
-	r.fewest = min(r.consumers, cmp.Or(before, r.consumers))
-	if r.last = now; before != r.consumers {
-		r.changed = now
-	}
+	r.next = now + lookEvery*time.Duration(1+consumers/100) // of a thousand consumers, some hundred a second
 	for _, row := range rows {
 		if row.Slot >= 0 && row.Slot < len(r.notes) {
 			r.see(row, now)
 		}
 	}
 	if !r.ending {
-		r.grow(now)
-		r.shrink(now)
+		share := (len(r.notes)-1)/max(1, consumers) + 1
+		r.grow(share, now)
+		r.shrink(share, now)
 	}
-	switch {
-	case now-r.changed < lookRestless:
-		r.next = now + lookEvery/2
-	case !r.Settled():
-		r.next = now + lookEvery
-	default:
-		if r.next = now + lookSettled; r.calm {
-			r.next = now + lookCalm
-		}
-		for _, row := range rows {
-			if row.Owner != r.self && row.Owner != [16]byte{} {
-				r.next = min(r.next, now+max(row.Left, 0)+lookSoon)
-			}
-		}
-	}
-}
-
-// Calm notes whether the caller calls Hurry when a consumer joins or returns slots. If it does, looks are less frequent
-// while each slot has an owner. In any case the next look is not later than lookSoon after the end of another owner's
-// membership.
-func (r *Rebalancer) Calm(calm bool) {
-	if r.calm && !calm {
-		r.next = min(r.next, r.last+lookSettled)
-	}
-	r.calm = calm
 }
 
 func (r *Rebalancer) see(row SlotRow, now time.Duration) {
@@ -294,40 +223,46 @@ func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 	default:
 		r.lose(row.Slot, now)
 	}
-	if free && !n.free {
-		n.since = now
+	switch {
+	case !free:
+		n.free = another
+	case n.free <= 0:
+		n.free = now
 	}
-	n.free = free
 }
 
-// grow marks slots to be taken, up to the share.
-func (r *Rebalancer) grow(now time.Duration) {
-	had, share := r.notes.count(owned, asked), r.notes.share(r.consumers)
-	wanted := r.notes.starving(r.consumers, now) - had
-	for _, state := range []slotState{leaving, foreign} {
-		for range r.notes {
-			if wanted <= 0 {
-				break
-			}
-			r.turn = (r.turn + 1) % len(r.notes)
-			if n := &r.notes[r.turn]; n.state == state && (state != foreign || n.free) {
-				n.state = asked
-				wanted--
-			}
+// grow marks slots to be taken, up to the share, or more if they starve. Each consumer tries them in another order.
+func (r *Rebalancer) grow(share int, now time.Duration) {
+	had := r.notes.count(owned, asked)
+	have, random := had, rand.New(rand.NewPCG(binary.LittleEndian.Uint64(r.self[8:]), uint64(now)))
+	for _, i := range random.Perm(len(r.notes)) {
+		n := &r.notes[i]
+		free := n.state == foreign && n.free > 0
+		starves := free && now-n.free >= 2*lookEvery
+		if have < share && (free || n.state == leaving) || have < 2*had && starves {
+			n.state = asked
+			have++
 		}
 	}
-	if have := r.notes.count(owned, asked); have > share && have > had {
-		r.kept, r.keptTill, r.keptOf = have, now+keepFor, r.consumers
+	switch {
+	case have <= share:
+		r.kept = 0
+	case have > had:
+		r.kept = have
 	}
 }
 
 // shrink begins to return the slots beyond the share.
-func (r *Rebalancer) shrink(now time.Duration) {
-	keep := r.notes.share(r.fewest)
-	if now < r.keptTill && r.consumers == r.keptOf {
-		keep = max(keep, r.kept)
+func (r *Rebalancer) shrink(share int, now time.Duration) {
+	have, keep := r.notes.count(owned, asked), r.kept
+	free := func(n note) bool { return n.state == leaving || n.state == foreign && n.free > 0 }
+	if !slices.ContainsFunc(r.notes, free) {
+		if keep > have {
+			r.kept = 0 // another consumer has taken the one that this one returned
+		}
+		keep = r.kept - 1
 	}
-	excess := r.notes.count(owned, asked) - keep
+	excess := have - max(share, keep)
 	if excess <= 0 {
 		return
 	}
@@ -347,26 +282,7 @@ func (r *Rebalancer) leave(slot int, now time.Duration) {
 
 func (r *Rebalancer) lose(slot int, now time.Duration) {
 	r.notes[slot] = note{}
-	r.unwalked = false
 	r.messages.Drop(slot, now)
-}
-
-// share returns the number of slots per consumer.
-func (l notes) share(consumers int) int { return (len(l) + consumers - 1) / consumers }
-
-// starving returns the share, or, if some slots stay free, a greater one: that of fewer consumers.
-func (l notes) starving(consumers int, now time.Duration) int {
-	fewest := consumers
-	for _, n := range l {
-		if n.free && n.state == foreign {
-			few := consumers
-			for over := now - n.since - starveAfter; over >= 0 && few > 1; over -= time.Second {
-				few = (few + 1) / 2
-			}
-			fewest = min(fewest, few)
-		}
-	}
-	return l.share(fewest)
 }
 
 func (l notes) count(states ...slotState) (n int) {

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 	"time"
@@ -50,7 +51,9 @@ func newShareWorld(slots, consumers int) *shareWorld {
 
 func (w *shareWorld) newID() [16]byte {
 	w.born++
-	return [16]byte{byte(w.born), byte(w.born >> 8), 1}
+	id := [16]byte{byte(w.born), byte(w.born >> 8), 1}
+	binary.LittleEndian.PutUint64(id[8:], uint64(w.born)*0x9E3779B97F4A7C15)
+	return id
 }
 
 func (w *shareWorld) join() *shareActor {
@@ -170,6 +173,12 @@ func (a *shareActor) tend(fate func() int) {
 			a.drain()
 		}
 	}
+	a.move(fate)
+}
+
+// move runs the statements that return and take slots.
+func (a *shareActor) move(fate func() int) {
+	w, id := a.w, a.id
 	if list := a.r.Emptied(); len(list) > 0 && a.run(fate(), func() { w.give(id, list) }) {
 		a.r.Gave(list, w.now)
 	}
@@ -235,8 +244,9 @@ func (w *shareWorld) settle(t require.TestingT, most time.Duration) time.Duratio
 	}
 }
 
-// shareRounds is the time for a first look, a second one that returns slots, and one that takes them.
-const shareRounds = lookSettled + lookEvery + mostMissed*lookSoon + 150*time.Millisecond
+// shareRounds is the time for a look that returns slots, and for two that take them: another consumer might have been
+// first.
+const shareRounds = 3*lookEvery + 150*time.Millisecond
 
 func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -306,11 +316,7 @@ func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 			w.tick()
 			w.oneHolder(t)
 		}
-		last := w.now
-		for _, a := range w.living() {
-			last = max(last, a.r.keptTill)
-		}
-		w.settle(t, last-w.now+shareRounds)
+		w.settle(t, 2*shareRounds+2*lookEvery) // slots might be kept
 	})
 }
 
@@ -321,6 +327,31 @@ func TestAConsumerThatJoinsHasItsShareInThreeLooks(t *testing.T) {
 		w.join()
 		w.tick()
 		require.Less(t, w.settle(t, shareRounds), shareRounds)
+	}
+}
+
+func TestConsumersThatStartTogetherHaveTheirSharesSoon(t *testing.T) {
+	for _, consumers := range []int{2, 8, 64} {
+		w := newShareWorld(64, 1)
+		w.settle(t, shareRounds)
+		for range consumers - 1 {
+			w.join()
+		}
+		for began := w.now; !w.balanced(); w.now += 50 * time.Millisecond { // each looks before the first one takes
+			require.Less(t, w.now-began, 10*lookEvery, "%d consumers", consumers)
+			for _, a := range w.all {
+				if look, _ := a.r.Due(w.now); look {
+					rows, n := w.look()
+					a.r.Look(rows, n, w.now)
+				}
+				a.drain()
+				a.local, w.until[a.id] = w.now+shareLease, w.now+shareLease
+			}
+			for _, a := range w.all {
+				a.move(well)
+			}
+			w.oneHolder(t)
+		}
 	}
 }
 
@@ -338,8 +369,8 @@ func TestSlotsThatAreReturnedAreTakenAtTheNextLook(t *testing.T) {
 	for !w.all[0].dead {
 		w.tick()
 	}
-	w.all[1].r.Hurry()
-	require.LessOrEqual(t, w.settle(t, shareRounds), 2*lookSoon)
+	w.all[1].r.Hurry(w.now)
+	require.LessOrEqual(t, w.settle(t, shareRounds), 2*50*time.Millisecond)
 }
 
 func TestConsumersThatComeAndGoMoveFewSlots(t *testing.T) {
@@ -348,7 +379,6 @@ func TestConsumersThatComeAndGoMoveFewSlots(t *testing.T) {
 		stays, away time.Duration
 		most        int // slots that move each time
 	}{
-		{1, 450 * time.Millisecond, 0, 0}, // no second look
 		{30, 1500 * time.Millisecond, 550 * time.Millisecond, 2 * 64 / 4},
 		{30, 4 * time.Second, 2100 * time.Millisecond, 2 * 64 / 4},
 	} {
@@ -376,17 +406,25 @@ func TestNoSlotStarvesBecauseOfConsumersThatTakeNone(t *testing.T) {
 		w := newShareWorld(64, 2)
 		w.settle(t, 3*shareRounds)
 		w.shy = shy
-		free, longest, before := time.Duration(0), time.Duration(0), w.moved
-		for range 20 * 60 * 10 { // ten minutes
+		began, free := w.now, make([]time.Duration, 64)
+		for w.now < began+2*time.Minute {
 			w.tick()
 			w.oneHolder(t)
-			if free += 50 * time.Millisecond; !slices.Contains(w.owners, [16]byte{}) {
-				free = 0
+			n := 0
+			for slot, owner := range w.owners {
+				if free[slot] += 50 * time.Millisecond; owner != [16]byte{} {
+					free[slot] = 0
+				}
+				n += bit(owner == [16]byte{})
+				require.LessOrEqual(t, free[slot], 10*lookEvery, "%d consumers that take none", shy)
 			}
-			longest = max(longest, free)
+			if w.now > began+12*lookEvery {
+				require.LessOrEqual(t, n, 2, "each consumer returns one slot at a time")
+			}
 		}
-		require.LessOrEqual(t, longest, starveAfter+8*time.Second, "%d consumers that take none", shy)
-		require.LessOrEqual(t, w.moved-before, 8*64, "slots must not move all the time")
+		w.shy = 0
+		w.join()
+		w.settle(t, 2*shareRounds) // the one that is free, and then its share
 	}
 }
 
@@ -397,13 +435,24 @@ func TestABusySlotIsReturnedLast(t *testing.T) {
 	a.busy = map[int]int{0: 2, 1: 0, 2: 1, 3: 0}
 	rows, _ := w.look()
 	a.r.Look(rows, 2, w.now)
-	require.Empty(t, a.leaving, "one look is not enough")
-	a.r.Look(rows, 2, w.now)
 	require.Equal(t, map[int]bool{1: true, 3: true}, a.leaving)
 	a.busy[1], a.busy[3] = 1, 1
 	require.Empty(t, a.r.Emptied(), "its messages are busy")
 	a.busy[1] = 0
 	require.Len(t, a.r.Emptied(), 1)
+}
+
+func TestASlotThatIsBeingReturnedIsTakenAgainIfTheShareIsGreater(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	a.busy = map[int]int{0: 1, 1: 1} // for hours
+	rows, _ := w.look()
+	a.r.Look(rows, 2, w.now)
+	require.Len(t, a.leaving, 1)
+	require.Empty(t, a.r.Asked())
+	a.r.Look(rows, 1, w.now)
+	require.Len(t, a.r.Asked(), 1)
 }
 
 func TestAReturnThatRunsLateFreesNothingThatWasTakenAgain(t *testing.T) {
@@ -419,24 +468,6 @@ func TestAReturnThatRunsLateFreesNothingThatWasTakenAgain(t *testing.T) {
 	}
 	require.Equal(t, a.id, w.owners[0])
 	w.oneHolder(t)
-}
-
-func TestAConsumerWhoseTakesMissSlotsLooksAgainSoonAFewTimes(t *testing.T) {
-	w := newShareWorld(4, 1)
-	a := w.all[0]
-	for i := range mostMissed + 1 {
-		rows, _ := w.look()
-		a.r.Look(rows, 1, w.now)
-		require.Len(t, a.r.Asked(), 4)
-		a.r.Took(a.r.Asked(), nil, w.now)
-		want := lookSoon
-		if i == mostMissed {
-			want = lookEvery / 2
-		}
-		_, wait := a.r.Due(w.now)
-		require.Equal(t, want, wait)
-		a.r.Lost(a.id, w.now)
-	}
 }
 
 func TestASlotThatAnotherConsumerOwnsIsGone(t *testing.T) {
@@ -470,38 +501,45 @@ func TestATakeThatRanLateIsRepeated(t *testing.T) {
 	w.settle(t, shareRounds)
 }
 
-func TestACalmConsumerLooksWhenAnotherOwnerMightBeGone(t *testing.T) {
-	self, other := [16]byte{1}, [16]byte{2}
-	r := NewRebalancer(2, self, &shareActor{holds: map[int]bool{}, fences: map[int]int64{}})
-	look := func(at time.Duration, rows ...SlotRow) time.Duration {
-		r.Look(rows, 2, at)
-		if len(r.Asked()) > 0 {
-			return 0
-		}
-		_, wait := r.Due(at)
-		return wait
+func TestAConsumerLooksOnceASecond(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	due := func() time.Duration { _, wait := a.r.Due(w.now); return wait }
+	rows, _ := w.look()
+	a.r.Look(rows, 1, w.now)
+	require.Equal(t, time.Second, due())
+	for range 3 {
+		a.r.Hurry(w.now)
+		require.Equal(t, 50*time.Millisecond, due())
 	}
-	mine := SlotRow{Slot: 0, Owner: self, Fence: 1}
-	others := func(left time.Duration) SlotRow { return SlotRow{Slot: 1, Owner: other, Left: left, Gone: left <= 0} }
-	look(0, SlotRow{Slot: 0}, others(time.Minute))
-	r.Took([]int{0}, []Slot{{Number: 0, Fence: 1}}, 0)
-	at := 10 * time.Second
-	require.Equal(t, lookSettled, look(at, mine, others(time.Minute)))
-	require.Equal(t, 2*time.Second+lookSoon, look(at, mine, others(2*time.Second)))
-	r.Calm(true)
-	require.Equal(t, lookCalm, look(at, mine, others(time.Minute)))
-	require.Equal(t, 2*time.Second+lookSoon, look(at, mine, others(2*time.Second)))
-	require.Equal(t, lookEvery, look(at, mine, others(0)), "it is gone, and its slot is free")
-	look(at, mine, others(time.Minute))
-	r.Calm(false)
-	_, wait := r.Due(at)
-	require.LessOrEqual(t, wait, lookSettled)
-	r.Calm(true)
-	look(at, mine, others(time.Minute))
-	r.Hurry()
-	_, wait = r.Due(at)
-	require.Equal(t, lookSoon, wait)
-	r.Look([]SlotRow{mine, others(time.Minute)}, 3, at)
-	_, wait = r.Due(at)
-	require.Equal(t, lookEvery/2, wait, "a consumer has joined")
+	list, took := []int{0, 1}, []Slot{{Number: 0}}
+	for _, got := range [][]Slot{nil, took} { // without an early look a locked row leads to one take a second
+		a.r.Look([]SlotRow{{Slot: 0}, {Slot: 1}}, 1, w.now)
+		require.Len(t, a.r.Asked(), 2)
+		a.r.Took(list, got, w.now)
+		want := lookEvery
+		if len(got) > 0 {
+			want = 50 * time.Millisecond
+		}
+		require.Equal(t, want, due())
+	}
+}
+
+func TestSlotsAreSettledWhenEachHasALivingOwner(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	r := w.all[0].r
+	look := func(row SlotRow) bool {
+		rows, _ := w.look()
+		row.Slot, row.Fence = 1, rows[1].Fence
+		rows[1] = row
+		r.Look(rows, 2, w.now)
+		return r.Settled()
+	}
+	require.False(t, look(SlotRow{Owner: [16]byte{9}, Gone: true}))
+	require.True(t, look(SlotRow{Owner: [16]byte{9}}))
+	require.False(t, look(SlotRow{}))
+	r.Lost([16]byte{8}, w.now)
+	require.False(t, r.Settled(), "nothing is known about the slots")
 }

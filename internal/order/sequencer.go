@@ -19,8 +19,7 @@ func New(cfg Config) *Sequencer {
 	s.reads = reads{mem: &s.mem}
 	s.queues = queues{
 		mem: &s.mem, slots: map[int]*slot{},
-		held: held{mem: &s.mem, on: cfg.Holds, redriven: -1, keys: map[*keyQueue]bool{}},
-		most: cfg.MaxCrashes,
+		held: held{mem: &s.mem, redriven: -1, keys: map[*keyQueue]bool{}},
 	}
 	return s
 }
@@ -36,7 +35,7 @@ func (s *Sequencer) Take(list []Slot, now time.Duration) {
 		}
 		s.reads.leave(sl)
 		s.queues.clear(sl, false)
-		sl.Slot, sl.leaving, sl.doubt = t, false, false
+		sl.Slot, sl.doubt = t, false
 		taken = append(taken, sl)
 	}
 	s.reads.add(taken, now)
@@ -47,8 +46,8 @@ func (s *Sequencer) Take(list []Slot, now time.Duration) {
 // keys open when the database answers that nothing holds them.
 func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Duration) {
 	h := &s.queues.held
-	closes := holds && !h.on
-	h.on = holds
+	closes := holds && !s.mem.cfg.Holds
+	s.mem.cfg.Holds = holds
 	for number, sl := range s.queues.slots {
 		sl.Keys = keys(number)
 		sl.fill()
@@ -64,8 +63,7 @@ func (s *Sequencer) SetPolicy(holds bool, keys func(slot int) int, now time.Dura
 // Return begins to return a slot: no more of its messages are delivered, and its marks are released. When none of its
 // messages is busy, the caller returns it, and then drops it.
 func (s *Sequencer) Return(number int, now time.Duration) {
-	if sl := s.queues.slots[number]; sl != nil && !sl.leaving {
-		sl.leaving = true
+	if sl := s.queues.slots[number]; sl != nil && sl.walk != nil {
 		s.reads.leave(sl)
 		sl.change()
 		s.queues.move(now)
@@ -98,7 +96,7 @@ func (s *Sequencer) Busy(number int) int {
 }
 
 // Leaving reports whether the slot of a message is being returned, or is not owned any more.
-func (s *Sequencer) Leaving(m *Message) bool { return m.state == over || m.key.slot.leaving }
+func (s *Sequencer) Leaving(m *Message) bool { return m.state == over || m.key.slot.walk == nil }
 
 // Awaited reports whether other messages wait for the end of the message's delivery.
 func (s *Sequencer) Awaited(m *Message) bool {
@@ -132,11 +130,11 @@ func (s *Sequencer) Blocked(t *Task) (split bool) {
 		return false
 	}
 	t.walk.blocked = true
-	t.split = len(t.walk.slots) > 1 // else Answer delays its next read
-	if t.split {
+	split = len(t.Slots) > 1 // else Answer delays its next read
+	if split {
 		s.reads.split(t.walk)
 	}
-	return t.split
+	return split
 }
 
 // Answer applies the answer to a task. A nil answer is unknown: the statement failed, or the term, the consumer's ID or
@@ -284,7 +282,7 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 // Rests reports whether no task is running or due, and each walk was read to its end.
 func (s *Sequencer) Rests(now time.Duration) bool {
 	for _, sl := range s.queues.slots {
-		if sl.leaving {
+		if sl.walk == nil {
 			return false
 		}
 	}

@@ -463,12 +463,12 @@ func TestAHeadThatAnotherProgramEndedClosesItsKeyUntilItIsKnownNotToBeHeld(t *te
 	first := row(1)
 	first.Wait = 10 * time.Second
 	o.answer(o.plan(Read), 2, first, row(2))
-	o.now += peekEvery
+	o.now += lookEvery
 	o.known(o.plan(Look))
 	require.Empty(t, o.next())
 	o.Answer(o.plan(Held), &Answer{Walked: true, Held: []bool{true}}, o.now)
 	require.Empty(t, o.next())
-	o.now += heldEvery
+	o.now += lookEvery
 	o.Answer(o.plan(Held), &Answer{Walked: true, Held: []bool{false}}, o.now)
 	require.Equal(t, []int64{2}, o.next())
 }

@@ -14,7 +14,6 @@ type walk struct {
 	cursor int64
 	more   bool // the last answer was cut, or there was none yet
 	behind int  // rows above safe and up to the cursor, in the last read
-	turn   int  // of the last read
 	barren int  // rows of the last read, if it was cut and brought no deliverable message: the next one asks for more
 
 	blocked bool          // the last read waited for a lock: the walk is not merged until a read succeeds
@@ -44,12 +43,9 @@ func (w *walk) pending() bool { return w.done < w.mem.events }
 // catching reports whether a catch-up has begun and not ended.
 func (w *walk) catching() bool { return w.done < w.catch.event }
 
-// atEnd reports whether the last read above the cursor has reached the end.
-func (w *walk) atEnd() bool { return !w.more }
-
 // goesOn reports whether messages above the cursor are read: if there is room, and either more are known or poll is
 // set.
-func (w *walk) goesOn(room, poll bool) bool { return room && (poll || !w.atEnd()) }
+func (w *walk) goesOn(room, poll bool) bool { return room && (poll || w.more) }
 
 // due returns when the next read is due.
 func (w *walk) due(room, poll bool) time.Duration {
@@ -59,7 +55,7 @@ func (w *walk) due(room, poll bool) time.Duration {
 		at = 0
 	case w.pending():
 		at = w.catchAt
-	case w.atEnd():
+	case !w.more:
 		at = w.slowAt
 	}
 	return max(at, w.readAt)
@@ -77,7 +73,7 @@ func (w *walk) caughtUp(now time.Duration) {
 	if w.catch.from == 0 {
 		w.rest(0, took, now)
 	}
-	w.done, w.catchAt = w.catch.event, now+min(took, mostCatchRest)
+	w.done, w.catchAt = w.catch.event, now+min(took, lookEvery)
 	for _, sl := range w.slots {
 		sl.change()
 	}
@@ -96,7 +92,7 @@ func (w *walk) failed(t *Task, now time.Duration) {
 	switch {
 	case t.Slow:
 		w.rest(0, now-t.began, now)
-	case !t.split:
+	case !w.blocked || len(t.Slots) == 1:
 		w.readAt = now + firstPause<<w.pauses
 		w.pauses = min(w.pauses+1, mostPauses)
 	}
@@ -135,7 +131,7 @@ func (w *walk) took(t *Task, a *Answer, brought int, ready int64, now time.Durat
 		last = end
 	}
 	w.cursor = max(w.cursor, last)
-	if behind >= t.Behind {
+	if behind >= w.mem.cfg.Behind {
 		end = walked
 	}
 	if w.mem.cfg.OneWriter { // the number and the rows are of one snapshot
@@ -150,7 +146,7 @@ func (w *walk) took(t *Task, a *Answer, brought int, ready int64, now time.Durat
 		w.rest(0, now-t.began, now)
 	case t.Slow:
 		w.rest(end, now-t.began, now)
-	case !t.catch:
+	case !w.catching():
 		w.behind = behind
 	case whole:
 		w.caughtUp(now)

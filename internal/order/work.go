@@ -94,9 +94,8 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 			m.attempts++
 		}
 		q.released(m, row.Fence)
-		m.lapses = row.Lapses
+		q.scatter(m, row.Lapses, now)
 		m.mustMark = m.mustMark || m.lapses > 0
-		q.scatter(m, now)
 	case row.Lock == Locked && was == toMark:
 		q.skipped(m, now)
 	case row.Lock == Locked, was == toUndo && row.Fence == m.Fence:
@@ -136,7 +135,7 @@ func (q *queues) retry(m *Message, now time.Duration) {
 		q.mem.pause(m, m.state, now)
 	case !m.busy():
 		q.mem.pause(m, waiting, now)
-	case m.key.slot.leaving:
+	case m.key.slot.walk == nil:
 		m.key.slot.doubt = true
 		q.end(m)
 	default:

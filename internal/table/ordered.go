@@ -32,7 +32,7 @@ func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) er
 	case order.Read:
 		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
 			Consumer: consumer, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows,
-			Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: inline,
+			Behind: sqlbatch.MostWalked, Old: t.Old, Keys: t.Keys, Inline: inline,
 		}), a.scan)
 		if err == nil && !t.Slow {
 			o.busy = a.Contents > 0
@@ -145,7 +145,7 @@ func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 		var left sql.NullInt64
 		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
 		copy(row.Owner[:], owner)
-		row.Gone, row.Left = left.Int64 <= 0, time.Duration(left.Int64)*time.Millisecond
+		row.Gone = left.Int64 <= 0
 		list = append(list, row)
 		return err
 	})

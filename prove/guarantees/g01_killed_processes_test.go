@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -43,7 +44,8 @@ var parts = map[string]func(context.Context, *sql.DB, task) error{
 	"ack":  playAck,
 	"die":  playDie,
 	migrates: func(ctx context.Context, db *sql.DB, _ task) error {
-		return chanq.Migrate(ctx, db, "work", chanq.Config{})
+		_, err := chanq.MigrateTables(ctx, db, chanq.Config{}, noteTables(1, 1))
+		return errors.Join(err, chanq.Migrate(ctx, db, "work", chanq.Config{}))
 	},
 }
 
@@ -262,7 +264,7 @@ func migratingProcesses(w *world) {
 	}
 	w.Open()
 	var all []*process
-	for range 6 {
+	for range testdb.Of(6, 32) {
 		all = append(all, w.spawn(migrates))
 	}
 	for _, p := range all {

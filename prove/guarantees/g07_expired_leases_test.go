@@ -59,11 +59,13 @@ func attemptsForFailures(w *world) {
 	lapse(w, q, 1, 1)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.Equal(w, 2, l.Attempt)
+	require.Zero(w, l.Failures())
 	for failure := 1; failure < most; failure++ {
 		require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 		require.Equal(w, failure, testdb.Get(w, q, id).Attempts, "lapses are not counted as attempts")
 		l = testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, failure+1, l.Attempt)
+		require.Equal(w, failure, l.Failures())
 	}
 	require.NoError(w, l.Nack(chanq.RetryAfter(0, nil)))
 	e := testdb.Get(w, q, id)

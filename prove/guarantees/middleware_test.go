@@ -27,6 +27,8 @@ var middleware = []test{
 	{"EachMessageThatABatchHasSettledIsReported", batchesReported},
 	{"ANackWithACauseIsReported", nacksReported},
 	{"AReleaseAfterTheTimeToDrainIsReportedAsARelease", releasesReported},
+	{"ADeadLetterHasTheCauseThatItsErrorNames", causesNamed},
+	{"AnExhaustedMessageIsReleasedAfterTheTimeToDrain", exhaustedReleased},
 }
 
 // singleWays are the ways that handle one message per call. Their outputs are the body.
@@ -403,5 +405,42 @@ func releasesReported(w *world) {
 		require.NoError(e, e.returns(drainFor, drainFor))
 		require.EqualValues(e, 2, e.released.Load(), e.way.name)
 		require.Zero(e, e.failed.Load())
+	})
+}
+
+func causesNamed(w *world) {
+	for _, way := range w.singleWays() {
+		q := w.Queue(way.name, chanq.Config{})
+		body := sendNamed(w, q, "undecodable", "exhausted", "rejected")
+		w.drained(way, q, 3, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
+			switch l.Body {
+			case "undecodable":
+				return fmt.Errorf("mail: %w", chanq.DeadLetterAs(chanq.CauseUndecodable, errors.New("its secret is 42")))
+			case "exhausted":
+				return l.Nack(chanq.DeadLetterAs(chanq.CauseExhausted, errBad))
+			}
+			return chanq.DeadLetterAs(chanq.CauseKilled, errBad)
+		})
+		for id, want := range body {
+			e := testdb.Get(w, q, id)
+			require.Equal(w, chanqadmin.StateDead, e.State, "%s: %s", way.name, want)
+			require.Equal(w, want, e.Cause.String(), way.name)
+			require.Equal(w, 1, e.Attempts, "%s: its handler was called", way.name)
+			if want == "undecodable" {
+				require.Equal(w, "mail: chanq: cannot decode: its secret is 42", e.LastError)
+				require.NotContains(w, e.RedactedError(), "42")
+			}
+		}
+	}
+}
+
+// exhaustedReleased: a handler that had no time to end has not failed.
+func exhaustedReleased(w *world) {
+	w.onEachWay(chanq.Config{}, func(e *drain) {
+		e.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
+			return chanq.DeadLetterAs(chanq.CauseExhausted, untilStopped(ctx))
+		})
+		require.NoError(e, e.returns(drainFor, drainFor))
+		e.again(6)
 	})
 }

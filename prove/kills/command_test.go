@@ -13,10 +13,12 @@ import (
 
 func TestAShortSoakViolatesNoGuarantee(t *testing.T) {
 	testdb.Long(t)
+	t.Parallel()
 	soak(t, "-engine", "sqlite", "-rate", "200")
 }
 
 func TestAShortSoakOnPostgreSQLViolatesNoGuarantee(t *testing.T) {
+	t.Parallel()
 	soak(t, "-engine", "postgres", "-dsn", pgtest.DSN(t), "-rate", "200")
 }
 

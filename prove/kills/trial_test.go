@@ -21,6 +21,7 @@ var parts = map[string]child.Part{WorkerPart: child.Does(Work)}
 
 func TestMain(m *testing.M) {
 	child.Main(parts)
+	testdb.Together(4) // they mostly wait
 	goleak.VerifyTestMain(m)
 }
 
@@ -62,12 +63,13 @@ func TestTheSQLServerEmulatorSurvivesKilledProcesses(t *testing.T) {
 
 func TestOnlyDeadlyMessagesOfKilledProcessesAreDead(t *testing.T) {
 	testdb.Long(t)
+	t.Parallel()
 	for _, s := range []trial{
 		{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db")},
 		{Engine: "postgres", Address: pgtest.StartCluster(t).DSN()},
 	} {
 		t.Run(s.Engine, func(t *testing.T) {
-			t.Parallel() // with each other: they wait most of the time
+			t.Parallel()
 			condemn(t, s)
 		})
 	}

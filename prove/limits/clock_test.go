@@ -10,13 +10,13 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/mssqltest/engine"
+	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
 // skewedClock is the machine's clock plus off.
 type skewedClock struct {
-	engine.RealClock
+	mssqltest.RealClock
 	off time.Duration
 }
 

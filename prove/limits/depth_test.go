@@ -204,7 +204,7 @@ func buffersRead(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 	t.Parallel()
 	others, held := testdb.Of(10_000, 50_000/slower), testdb.Of(5_000, 10_000/slower)
-	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	server := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})
 	db := server.DB()
 	names := sqlbatch.Names{Queue: "work"}
 	testdb.MigrateTables(t, sqlserver.Dialect, db, names)
@@ -224,9 +224,9 @@ func TestOnTheEmulatorTheCostOfAClaimDoesNotGrowWithTheMessages(t *testing.T) {
 		}
 	}
 	keys := func(st sqlbatch.Statement, rows int) (sum int64) {
-		server.Engine().ResetPlans()
+		server.ResetQueryStats()
 		require.Equal(t, rows, runIt(t, db, st))
-		for _, p := range server.Engine().Plans() {
+		for _, p := range server.QueryStats() {
 			sum += p.KeysRead
 		}
 		return sum

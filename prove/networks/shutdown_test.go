@@ -124,7 +124,7 @@ func shutdown(r *rig, die func(*rig)) {
 	// connections are ignored.
 	others := []goleak.Option{before}
 	for _, f := range []string{"netproxy.(*link).run", "netproxy.(*link).forward", "netproxy.(*link).forward.func1",
-		"mssqltest/tds.(*Conn).serve", "mssqltest/tds.(*Conn).serve.func2"} {
+		"mssqltest/internal/tds.(*Conn).serve", "mssqltest/internal/tds.(*Conn).serve.func2"} {
 		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/prove/testdb/"+f))
 	}
 	// pgx tries for 15 s to cancel an abandoned statement.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -54,22 +55,32 @@ Install the command with ` + "`go install github.com/chanq/chanq/cmd/chanq@lates
 
 The blocks below leave out the flags of all commands.
 `)
-	_, list, _ := strings.Cut(top, "Available Commands:\n")
+	err = describe(&b, top, help)
+	return b.String(), err
+}
+
+// describe writes a section for each command that a help text lists, and for the commands below it.
+func describe(b *strings.Builder, text string, help func(...string) (string, error), path ...string) error {
+	_, list, _ := strings.Cut(text, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	for _, name := range listed.FindAllStringSubmatch(list, -1) {
 		if name[1] == "help" || name[1] == "completion" {
 			continue
 		}
-		text, err := help(name[1])
+		of := append(slices.Clone(path), name[1])
+		text, err := help(of...)
 		if err != nil {
-			return "", err
+			return err
 		}
 		about, _, _ := strings.Cut(text, "\n\n")
 		_, usage, _ := strings.Cut(text, "Usage:\n  ")
 		usage, _, _ = strings.Cut(usage, "\n")
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n```text\n%s\n%s%s```\n", name[1], wrapped(about, ""), usage, block(text, "Examples:"), block(text, "Flags:"))
+		fmt.Fprintf(b, "\n## %s\n\n%s\n```text\n%s\n%s%s```\n", strings.Join(of, " "), wrapped(about, ""), usage, block(text, "Examples:"), block(text, "Flags:"))
+		if err := describe(b, text, help, of...); err != nil {
+			return err
+		}
 	}
-	return b.String(), nil
+	return nil
 }
 
 // block returns a part of a help text with its title, without the flag --help.

@@ -40,8 +40,10 @@ var mayImport = map[string]struct {
 
 	// A lease that waits between the channel of its shard and that of all shards is extended as if no reader had taken it.
 	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
+	"chanqjobs":   {"kinds of jobs, their handlers and channels, parts of a program", []string{""}},
+	"chanqcron":   {"schedules", []string{""}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
-	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "sqlbatch"}},
+	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "chanqcron", "sqlbatch"}},
 	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
 	"pgnotify":    {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
 	"mssqlnotify": {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},
@@ -78,4 +80,35 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	for name := range mayImport {
 		require.True(t, seen[name], "there is no package %s", name)
 	}
+}
+
+// mssqltest can be used without chanq, and no program that uses chanq contains it.
+func TestTheEmulatorStandsAlone(t *testing.T) {
+	t.Chdir(root)
+	const module, emulator = "github.com/chanq/chanq", "github.com/chanq/chanq/mssqltest"
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
+	require.NoError(t, err)
+	of := func(path, tree string) bool { return path == tree || strings.HasPrefix(path, tree+"/") }
+	seen := 0
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); decoder.More(); {
+		var p struct {
+			ImportPath, Name                   string
+			Imports, TestImports, XTestImports []string
+		}
+		require.NoError(t, decoder.Decode(&p))
+		if of(p.ImportPath, emulator) {
+			seen++
+			for _, path := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+				require.True(t, !of(path, module) || of(path, emulator), "%s imports %s", p.ImportPath, path)
+			}
+			continue
+		}
+		if of(p.ImportPath, module+"/prove") || of(p.ImportPath, module+"/bench") {
+			continue // programs of this repository
+		}
+		for _, path := range p.Imports {
+			require.False(t, of(path, emulator), "%s imports %s, outside of its tests", p.ImportPath, path)
+		}
+	}
+	require.Greater(t, seen, 4)
 }

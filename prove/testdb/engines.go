@@ -19,7 +19,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/mssqltest/memnet"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -68,9 +67,9 @@ var (
 		Errors:  sqliteErrors,
 	}
 	// Emulator is the SQL Server emulator, connected without a socket. It reads under locks.
-	Emulator = EmulatorAt(engine.RealClock{})
+	Emulator = EmulatorAt(mssqltest.RealClock{})
 	// EmulatorVersions is Emulator with READ_COMMITTED_SNAPSHOT on: it reads row versions.
-	EmulatorVersions = emulator("emulator in memory with row versions", mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true})
+	EmulatorVersions = emulator("emulator in memory with row versions", mssqltest.Options{ReadCommittedSnapshot: true})
 	SQLite           = Engine{
 		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
 		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
@@ -100,14 +99,14 @@ var (
 	CitusElsewhere = citusWorker("citus through another node", pgtest.CitusElsewhere)
 	CitusHolder    = citusWorker("citus through the node of the schema", pgtest.CitusHolder)
 	// EmulatorSocket is Emulator connected through a socket, EmulatorSocketVersions is EmulatorVersions.
-	EmulatorSocket         = sqlServer("emulator", func(t testing.TB) string { return emulatorDSN(t, engine.RealClock{}, false) })
-	EmulatorSocketVersions = EmulatorSocketAt(engine.RealClock{})
+	EmulatorSocket         = sqlServer("emulator", func(t testing.TB) string { return emulatorDSN(t, mssqltest.RealClock{}, false) })
+	EmulatorSocketVersions = EmulatorSocketAt(mssqltest.RealClock{})
 	// SQLServer is a real server, whose DSN is in SQLServerVariable.
 	SQLServer = needing(SQLServerVariable, sqlServer("sqlserver", createDatabase))
 )
 
 // EmulatorAt is Emulator with another clock.
-func EmulatorAt(clock engine.Clock) Engine {
+func EmulatorAt(clock mssqltest.Clock) Engine {
 	return emulator("emulator in memory", mssqltest.Options{Clock: clock})
 }
 
@@ -161,11 +160,11 @@ func Engines() []Engine {
 }
 
 // EmulatorSocketAt is EmulatorSocketVersions with another clock.
-func EmulatorSocketAt(clock engine.Clock) Engine {
+func EmulatorSocketAt(clock mssqltest.Clock) Engine {
 	return sqlServer("emulator with row versions", func(t testing.TB) string { return emulatorDSN(t, clock, true) })
 }
 
-func emulatorDSN(t testing.TB, clock engine.Clock, versions bool) string {
+func emulatorDSN(t testing.TB, clock mssqltest.Clock, versions bool) string {
 	return mssqltest.Start(t, mssqltest.Options{Clock: clock, ReadCommittedSnapshot: versions}).DSN()
 }
 

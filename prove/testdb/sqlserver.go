@@ -25,6 +25,9 @@ const SQLServerVariable = "CHANQ_TEST_SQLSERVER"
 // snapshotVariable, set to on, sets READ_COMMITTED_SNAPSHOT on in those databases.
 const snapshotVariable = "CHANQ_TEST_SQLSERVER_SNAPSHOT"
 
+// lockingVariable, set to optimized, sets OPTIMIZED_LOCKING on in them, and what it needs (SQL Server 2025; Azure SQL always has it).
+const lockingVariable = "CHANQ_TEST_SQLSERVER_LOCKING"
+
 // serverAnswers returns why the server does not answer. It asks once per process, so that not every test waits.
 var serverAnswers = sync.OnceValue(func() error {
 	c, err := mssql.NewConnector(os.Getenv(SQLServerVariable))
@@ -70,6 +73,10 @@ func createDatabaseOn(t testing.TB, server string) string {
 	})
 	if os.Getenv(snapshotVariable) == "on" {
 		alone(t, admin, "ALTER DATABASE ["+name+"] SET READ_COMMITTED_SNAPSHOT ON")
+	}
+	if os.Getenv(lockingVariable) == "optimized" {
+		alone(t, admin, "ALTER DATABASE ["+name+"] SET ACCELERATED_DATABASE_RECOVERY = ON")
+		alone(t, admin, "ALTER DATABASE ["+name+"] SET OPTIMIZED_LOCKING = ON")
 	}
 	query := dsn.Query()
 	query.Set("database", name)

@@ -1,18 +1,17 @@
 package testdb
 
 import (
-	"context"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/mssqltest/sqltype"
-	"github.com/chanq/chanq/mssqltest/tds"
+	"github.com/chanq/chanq/mssqltest"
 )
 
 // The tests on the SQL Server that the variable names run without the long tier. If it does not answer they fail, and are not skipped.
@@ -41,39 +40,27 @@ func TestAServerThatDoesNotAnswerFailsItsTests(t *testing.T) {
 	}
 }
 
-// busyServer is a server on which another session has each database when it is first needed.
-type busyServer struct {
-	mu   sync.Mutex
-	seen []string
-}
-
-func (s *busyServer) Login(context.Context, tds.Login) (tds.Session, error) { return s, nil }
-
-func (s *busyServer) Close() {}
-
-func (s *busyServer) Run(_ context.Context, r *tds.Request, w tds.Results) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen = append(s.seen, regexp.MustCompile(`chanq_test_\w+`).ReplaceAllString(r.Text, "x"))
-	switch len(s.seen) {
-	case 1:
-		return w.Message(&sqltype.Error{Number: 1807, State: 3, Class: 16, Message: "Could not obtain exclusive lock on database 'model'. Retry the operation later."})
-	case 3:
-		return w.Message(&sqltype.Error{Number: 3702, State: 4, Class: 16, Message: "Cannot drop database \"x\" because it is currently in use."})
-	}
-	return nil
-}
-
+// On this server another session has each database when it is first needed.
 func TestATestDatabaseIsCreatedAndDroppedWhileOthersExist(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	busy := &busyServer{}
-	server := tds.Serve(ln, busy, tds.Options{})
+	var mu sync.Mutex
+	var seen []string
+	server := mssqltest.Start(t, mssqltest.Options{OnRequest: func(r mssqltest.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, regexp.MustCompile(`chanq_test_\w+`).ReplaceAllString(r.Text, "x"))
+	}})
+	for text, number := range map[string]int32{"CREATE DATABASE": 1807, "DROP DATABASE": 3702} {
+		match := func(r mssqltest.Request) bool { return strings.Contains(r.Text, text) }
+		server.Inject(mssqltest.Fault{Match: match, Error: number})
+		server.Inject(mssqltest.Fault{Match: match, Ignore: true})
+	}
 	t.Setenv(snapshotVariable, "")
+	t.Setenv(lockingVariable, "")
 	t.Run("test", func(t *testing.T) {
-		require.Contains(t, createDatabaseOn(t, "sqlserver://sa:none@"+ln.Addr().String()+"?database=master&encrypt=disable"), "database=chanq_test_")
+		require.Contains(t, createDatabaseOn(t, server.DSN()), "database=chanq_test_")
 	})
-	require.NoError(t, server.Close())
+	mu.Lock()
+	defer mu.Unlock()
 	const drop = "USE [x]; ALTER DATABASE [x] SET SINGLE_USER WITH ROLLBACK IMMEDIATE; USE master; DROP DATABASE [x]"
-	require.Equal(t, []string{"CREATE DATABASE [x]", "CREATE DATABASE [x]", drop, drop}, busy.seen)
+	require.Equal(t, []string{"CREATE DATABASE [x]", "CREATE DATABASE [x]", drop, drop}, seen)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -37,6 +38,7 @@ type rights struct {
 	rename *strings.Replacer
 	part2  string
 	part3  string // of an ordered queue
+	part4  string // of schedules
 }
 
 func newRights(t *testing.T) *rights {
@@ -45,6 +47,8 @@ func newRights(t *testing.T) *rights {
 	part1, part2, ok := strings.Cut(string(text), "-- Part 2")
 	require.True(t, ok)
 	part2, part3, ok := strings.Cut(part2, "-- Part 3")
+	require.True(t, ok)
+	part3, part4, ok := strings.Cut(part3, "-- Part 4")
 	require.True(t, ok)
 	var names, own []string
 	for _, role := range roles {
@@ -66,7 +70,7 @@ func newRights(t *testing.T) *rights {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 	t.Cleanup(cancel)
-	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -332,4 +336,16 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	}
 	r.refuses(operator, "UPDATE chanq__slots SET consumer = NULL", "SELECT nextval('chanq_orders__seq')")
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
+}
+
+func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
+	r := newRights(t).migrated()
+	migrator, producer := r.as("migrator"), r.as("producer")
+	require.NoError(t, chanqcron.Migrate(r.ctx, migrator, chanq.Config{}))
+	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part4))
+	require.NoError(t, err)
+	suite.RunsSchedules(t, r.ctx, producer, r.as("operator"))
+	require.NoError(t, chanqcron.Migrate(r.ctx, producer, chanq.Config{}), "there is nothing to do")
+	r.refuses(producer, "DELETE FROM chanq__schedules", "UPDATE chanq__tables SET version = 9")
+	r.refuses(r.as("operator"), "UPDATE chanq__tables SET version = 9", "INSERT INTO chanq__tables (name, version, min_version) VALUES ('x', 1, 1)")
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -30,6 +31,16 @@ $$`,
 }
 
 func (dialect) Commit() string { return `COMMIT` }
+
+func (dialect) Text(n sqlbatch.Names, text string) string {
+	return build.Text(n, text, build.TextWords{
+		Table: func(name string) string {
+			return build.Quote(`"`, cmp.Or(n.Schema, "public"), `"`) + "." + build.Quote(`"`, name, `"`)
+		},
+		Create: func(t string) string { return "CREATE TABLE IF NOT EXISTS " + t },
+		Now:    clock, Parameter: "$", Text: `text COLLATE "C"`, Bytes: "bytea",
+	})
+}
 
 // Migrations can be run again. They run as text without parameters, so that a DBA can run them by hand unchanged.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {

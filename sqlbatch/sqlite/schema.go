@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,16 @@ import (
 // Begin takes the write lock immediately: it excludes every other writer of the file, in this process and in others.
 func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 func (dialect) Commit() string  { return "COMMIT" }
+
+func (dialect) Text(n sqlbatch.Names, text string) string {
+	return build.Text(n, text, build.TextWords{
+		Table: func(name string) string {
+			return build.Quote(`"`, cmp.Or(n.Schema, "main"), `"`) + "." + build.Quote(`"`, name, `"`)
+		},
+		Create: func(t string) string { return "CREATE TABLE IF NOT EXISTS " + t },
+		Now:    now, Parameter: "?", Text: "TEXT", Bytes: "BLOB",
+	})
+}
 
 // Fresh makes the file keep the data that shrinking it in steps requires (Queue.Shrink). SQLite decides that with the first page of a
 // file, which journal_mode = WAL writes: a file with that page, and without a table, must be rewritten. A DSN cannot set it for all

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
@@ -15,7 +14,7 @@ import (
 // BenchmarkCycle enqueues, claims and acks as many messages as one statement acks. It measures the emulator, not SQL
 // Server.
 func BenchmarkCycle(b *testing.B) {
-	q := newQueue(b, mssqltest.Options{Clock: engine.RealClock{}})
+	q := newQueue(b, mssqltest.Options{})
 	n := sqlserver.Dialect.Traits().AckItems
 	rows := makeRows(n, 0)
 	claim := sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Salt: 1, Inline: sqlbatch.MaxBody}

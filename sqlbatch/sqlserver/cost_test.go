@@ -13,17 +13,16 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
-	"github.com/chanq/chanq/mssqltest/tds"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/sqlkind"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// cost returns the cost of statements whose text contains part since the last ResetPlans.
-func cost(q *queue, part string) (sum engine.Cost) {
-	for _, p := range q.Engine().Plans() {
+// cost returns the cost of statements whose text contains part since the last ResetQueryStats.
+func cost(q *queue, part string) (sum mssqltest.Cost) {
+	for _, p := range q.QueryStats() {
 		if strings.Contains(p.Text, part) {
 			sum.Requests += p.Requests
 			sum.KeysRead += p.KeysRead
@@ -90,24 +89,24 @@ func TestTheKeysReadByAClaimDoNotDependOnTheBacklog(t *testing.T) {
 	} {
 		t.Run(backlog.name, func(t *testing.T) {
 			t.Parallel()
-			r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})}
+			r := &reader{queue: newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})}
 			r.store(backlog.leased, 0)
 			r.claimAll(backlog.leased, 100*time.Hour)
 			r.store(backlog.scheduled, 100*time.Hour)
 			r.store(backlog.ready, 0)
 			r.claimAll(100, time.Minute)
 			for range 2 {
-				r.Engine().ResetPlans()
+				r.ResetQueryStats()
 				r.claim(100, time.Minute)
 				require.Equal(t, keysOfClaim+1, cost(r.queue, "leased_by = @by").KeysRead, "the head itself, and none of those before it that are due at the same time")
 			}
 			const passed = int64(300)
-			r.Engine().ResetPlans()
+			r.ResetQueryStats()
 			require.Len(t, r.rows(r.NextDue(r.heads)), 1)
 			require.LessOrEqual(t, cost(r.queue, "due_in_ms").KeysRead, passed+10)
 
 			r.heads = sqlbatch.Heads{}
-			r.Engine().ResetPlans()
+			r.ResetQueryStats()
 			r.claim(100, time.Minute)
 			require.Equal(t, keysOfClaim+passed+int64(backlog.leased), cost(r.queue, "leased_by = @by").KeysRead, "from the beginning")
 		})
@@ -129,7 +128,7 @@ func TestTheCostOfAMessageByTheNumberOfConsumers(t *testing.T) {
 		{1, false, 2.125, 4.125}, {10, false, 11.125, 22.125}, {40, false, 41.125, 82.125},
 		{1, true, 2.125, 4.0625}, {10, true, 11.125, 13.0625}, {40, true, 41.125, 43.0625},
 	} {
-		q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: c.ghosts})
+		q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true, KeepGhosts: c.ghosts})
 		r := &reader{queue: q}
 		r.store(c.consumers*batch*(rounds+1), 0)
 		consumers := make([]reader, c.consumers)
@@ -143,7 +142,7 @@ func TestTheCostOfAMessageByTheNumberOfConsumers(t *testing.T) {
 			}
 		}
 		turn()
-		q.Engine().ResetPlans()
+		q.ResetQueryStats()
 		for range rounds {
 			turn()
 		}
@@ -156,14 +155,14 @@ func TestTheCostOfAMessageByTheNumberOfConsumers(t *testing.T) {
 // The columns that claims, extensions and releases change are in no index: these leave no ghosts.
 func TestOnlyMovesAndEndsOfAMessageWriteAnIndex(t *testing.T) {
 	t.Parallel()
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	rows := makeRows(10, 0)
 	for i := range rows {
 		rows[i].Key = fmt.Sprint(i)
 	}
 	written := func(st sqlbatch.Statement, rows int) int64 {
 		t.Helper()
-		q.Engine().ResetPlans()
+		q.ResetQueryStats()
 		require.Len(t, q.rows(st), rows)
 		return cost(q, "").KeysWritten
 	}
@@ -208,7 +207,7 @@ func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			q := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})}
+			q := &reader{queue: newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})}
 			c.first(q)
 			look := func() map[string]int64 {
 				t.Helper()
@@ -221,7 +220,7 @@ func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 					"stats":    {q.Stats(limit), "AS oldest_ms"},
 					"next due": {q.NextDue(ago), "AS due_in_ms"},
 				} {
-					q.Engine().ResetPlans()
+					q.ResetQueryStats()
 					got := q.rows(ask.st)
 					keys[name] = cost(q.queue, ask.part).KeysRead
 					if name == "stats" {
@@ -246,7 +245,7 @@ func TestTheKeysReadByLooksDoNotDependOnOtherStates(t *testing.T) {
 func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	t.Parallel()
 	const n = 10
-	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})
 	rows := makeRows(3000, 0)
 	for ; len(rows) > 0; rows = rows[500:] {
 		q.exec(q.Enqueue(rows[:500]))
@@ -255,7 +254,7 @@ func TestAPageReadsNoKeysBeforeItsCursor(t *testing.T) {
 	for _, at := range []int{250, 499, 2400} {
 		last := all[at]
 		place := &sqlbatch.Place{At: last[6].(int64), ID: suite.IDOf(last[1])}
-		q.Engine().ResetPlans()
+		q.ResetQueryStats()
 		require.Equal(t, all[at+1:at+1+n], q.rows(q.Browse(sqlbatch.Ready, n, place, sqlbatch.Filter{})))
 		require.LessOrEqual(t, cost(q, "AS holder").KeysRead, int64(5*n), at)
 	}
@@ -326,10 +325,10 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true})
+	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
 	orders, err := chanq.Open[[]byte](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
-	before := len(q.Engine().Plans())
+	before := len(q.QueryStats())
 	p, err := orders.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -370,7 +369,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 		}
 	}
 	require.NoError(t, c.Shutdown(ctx))
-	plans := q.Engine().Plans()
+	plans := q.QueryStats()
 	require.LessOrEqual(t, len(plans)-before, 40)
 	declarations := map[string]int{}
 	for _, plan := range plans {
@@ -388,8 +387,8 @@ func batchLife(t *testing.T) {
 	ctx := testdb.Soon(t)
 	var sent, settled int64
 	var mu sync.Mutex
-	var seen mssqltest.Counter
-	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: seen.Observe}})
+	var seen sqlkind.Counter
+	q := newQueue(t, mssqltest.Options{OnRequest: seen.Count})
 	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{Hooks: chanq.Hooks{
 		Sent:    func(chanq.SentEvent) { mu.Lock(); sent++; mu.Unlock() },
 		Settled: func(chanq.SettledEvent) { mu.Lock(); settled++; mu.Unlock() },
@@ -407,22 +406,22 @@ func batchLife(t *testing.T) {
 	require.NoError(t, c.Shutdown(ctx))
 	stats := c.Stats()
 	got := seen.Take()
-	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once per connection, before its first use")
-	delete(got, mssqltest.Ping)
-	rescans := got[mssqltest.Rescan]
+	require.LessOrEqual(t, got[sqlkind.Ping], int64(8), "once per connection, before its first use")
+	delete(got, sqlkind.Ping)
+	rescans := got[sqlkind.Rescan]
 	require.NotZero(t, rescans, "before the first claim")
 	require.LessOrEqual(t, rescans, 2+int64(time.Since(began)/time.Second), "and once per second")
-	delete(got, mssqltest.Rescan)
-	require.LessOrEqual(t, got[mssqltest.NextDue], stats.Looks)
-	delete(got, mssqltest.NextDue)
-	require.LessOrEqual(t, got[mssqltest.Begin], sent, "of full batches that are inserted concurrently")
-	require.LessOrEqual(t, got[mssqltest.Commit], got[mssqltest.Begin])
-	for _, k := range []mssqltest.Kind{mssqltest.Begin, mssqltest.Commit, mssqltest.Rollback} {
+	delete(got, sqlkind.Rescan)
+	require.LessOrEqual(t, got[sqlkind.NextDue], stats.Looks)
+	delete(got, sqlkind.NextDue)
+	require.LessOrEqual(t, got[sqlkind.Begin], sent, "of full batches that are inserted concurrently")
+	require.LessOrEqual(t, got[sqlkind.Commit], got[sqlkind.Begin])
+	for _, k := range []sqlkind.Kind{sqlkind.Begin, sqlkind.Commit, sqlkind.Rollback} {
 		delete(got, k)
 	}
-	require.Equal(t, map[mssqltest.Kind]int64{
-		mssqltest.Enqueue: sent, mssqltest.Claim: stats.Claims + stats.EmptyClaims,
-		mssqltest.Ack: settled, mssqltest.Join: 1, mssqltest.Leave: 1, mssqltest.Other: 1, // Other: the policy, with the heartbeat
+	require.Equal(t, map[sqlkind.Kind]int64{
+		sqlkind.Enqueue: sent, sqlkind.Claim: stats.Claims + stats.EmptyClaims,
+		sqlkind.Ack: settled, sqlkind.Join: 1, sqlkind.Leave: 1, sqlkind.Other: 1, // Other: the policy, with the heartbeat
 	}, got, "one request per statement, without a reset; claims and settles without BEGIN and COMMIT")
 	require.Equal(t, int64(n/500), sent)
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")
@@ -432,8 +431,8 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx := t.Context()
-		var seen mssqltest.Counter
-		q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: seen.Observe}})
+		var seen sqlkind.Counter
+		q := newQueue(t, mssqltest.Options{OnRequest: seen.Count})
 		orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 		require.NoError(t, err)
 		const every, looks = 50 * time.Millisecond, 1200
@@ -442,12 +441,12 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 		seen.Take()
 		time.Sleep(looks*every + every/2)
 		got := seen.Take()
-		require.InDelta(t, looks, got[mssqltest.NextDue]+got[mssqltest.Rescan], 1)
+		require.InDelta(t, looks, got[sqlkind.NextDue]+got[sqlkind.Rescan], 1)
 		rest := int64(0)
 		for kind, n := range got {
 			switch kind {
-			case mssqltest.NextDue, mssqltest.Rescan:
-			case mssqltest.Join, mssqltest.Sample, mssqltest.Other: // heartbeats, the policy, and the queue's rates, each every 10 s
+			case sqlkind.NextDue, sqlkind.Rescan:
+			case sqlkind.Join, sqlkind.Sample, sqlkind.Other: // heartbeats, the policy, and the queue's rates, each every 10 s
 				rest += n
 			default:
 				require.Fail(t, "neither a look nor a heartbeat", "%d of %s", n, kind)
@@ -460,7 +459,7 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 // Whatever the size of a group, its first and its last message are seeks, and a count ends at its limit.
 func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
 	t.Parallel()
-	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})
 	const groups, each = 8, 200
 	for n := range groups {
 		items := q.leased(each)
@@ -471,7 +470,7 @@ func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
 		q.rows(q.DeadLetter(deadLetters))
 	}
 	for limit, most := range map[int]int64{1: 12 * groups, 100: (12 + 100) * groups} {
-		q.Engine().ResetPlans()
+		q.ResetQueryStats()
 		require.Len(t, q.rows(q.Causes(sqlbatch.Group{}, 100, limit)), groups)
 		require.LessOrEqual(t, cost(q, "@groups").KeysRead, most, limit)
 	}

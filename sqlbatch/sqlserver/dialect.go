@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
 )
 
-// Dialect is the SQL of SQL Server 2016 and later and of Azure SQL, for the driver github.com/microsoft/go-mssqldb.
+// Dialect is the SQL of SQL Server 2016 SP1 and later and of Azure SQL, for the driver github.com/microsoft/go-mssqldb.
 //
 // Every statement is a call of sp_executesql by name with an explicit declaration string. By default the driver declares each []byte
 // and string by its length, and each length is a separate plan. Parameters have names other than @p0, @p1 …, which the driver uses

@@ -17,14 +17,14 @@ import (
 func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	r := &reader{queue: newQueue(t, mssqltest.Options{KeepGhosts: true})}
+	r := &reader{queue: newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), KeepGhosts: true})}
 	r.store(n, 0)
 	items := r.claim(n, time.Minute)
 	for ; len(items) > 0; items = items[100:] {
 		r.rows(r.Ack(items[:100]))
 	}
 	read := func() int64 {
-		r.Engine().ResetPlans()
+		r.ResetQueryStats()
 		r.empty()
 		return cost(r.queue, "AS empty").KeysRead
 	}
@@ -40,7 +40,7 @@ func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 func TestEmptyMissesNoMessageStoredBehindItsScan(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{KeepGhosts: true})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), KeepGhosts: true})
 	at := func(n byte) []sqlbatch.Row { return []sqlbatch.Row{{ID: [16]byte{n}, Body: []byte("b")}} }
 	for _, ids := range [][3]byte{{2, 1, 3}, {12, 13, 11}} { // a scan can begin at either end
 		q.exec(q.Enqueue(append(at(ids[0]), at(ids[1])...)))
@@ -67,12 +67,12 @@ func TestEmptyMissesNoMessageStoredBehindItsScan(t *testing.T) {
 func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 	t.Parallel()
 	const group, batch = 500, 100 // due at one time, and claimed at once
-	r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
+	r := &reader{queue: newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true, KeepGhosts: true})}
 	// turn sends, claims and acks one group, and returns the most keys that a claim read, and the most that a look read.
 	turn := func() (claim, look int64) {
 		r.store(group, 0)
 		for range group / batch {
-			r.Engine().ResetPlans()
+			r.ResetQueryStats()
 			items := r.claim(batch, time.Minute)
 			claim = max(claim, cost(r.queue, "leased_by = @by").KeysRead)
 			require.Len(t, r.rows(r.Ack(items)), batch)
@@ -88,15 +88,15 @@ func TestAClaimFromItsHeadsReadsNoGhostsBeforeThem(t *testing.T) {
 
 	r.heads = sqlbatch.Heads{}
 	r.store(batch, 0)
-	r.Engine().ResetPlans()
+	r.ResetQueryStats()
 	rescanned := r.rows(r.Rescan())
 	require.Greater(t, cost(r.queue, "AS due_in,").KeysRead, int64(20*group), "a look from the beginning walks them all")
 	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, rescanned[2][:4])
 	r.claim(batch, time.Minute)
 	require.Greater(t, cost(r.queue, "leased_by = @by").KeysRead, int64(20*group), "as would a claim")
 
-	r.Engine().CleanGhosts()
-	r.Engine().ResetPlans()
+	r.CleanGhosts()
+	r.ResetQueryStats()
 	r.rows(r.Rescan())
 	require.LessOrEqual(t, cost(r.queue, "AS due_in,").KeysRead, int64(3*batch+10), "for a free message, for expired leases, and for the end of a lease")
 }

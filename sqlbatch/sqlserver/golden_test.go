@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
@@ -65,14 +64,14 @@ func goldens(n sqlbatch.Names) map[string]serverText {
 
 // catalog is the emulator with the tables of a queue, in which names are resolved. Their schema is no user's default,
 // so that a name without its schema is an unknown object.
-type catalog struct{ *engine.Engine }
+type catalog struct{ *mssqltest.Server }
 
 func newCatalog(t *testing.T, n sqlbatch.Names) catalog {
-	srv := mssqltest.Start(t, mssqltest.Options{InMemory: true})
+	srv := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped(), InMemory: true})
 	_, err := srv.DB().Exec("CREATE SCHEMA [" + n.Schema + "]")
 	require.NoError(t, err)
 	testdb.MigrateTables(t, sqlserver.Dialect, srv.DB(), n)
-	return catalog{srv.Engine()}
+	return catalog{srv}
 }
 
 // elsewhere returns n in a separate schema.

@@ -112,7 +112,7 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 func TestTheIndexRejectsTheSecondOfTwoEqualKeys(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	first, second := makeRows(1, 0), makeRows(1, 0)
 	first[0].Key, second[0].Key = "k", "k"
 	q.exec(q.EnqueueNew(first))

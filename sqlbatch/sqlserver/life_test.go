@@ -12,8 +12,8 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/sqlkind"
 )
 
 // availability records the Availability hook.
@@ -159,28 +159,29 @@ func (l *life) requireEnded(q *chanq.Queue[string]) {
 	require.Equal(l.t, []int{0, 0, 0, 3}, []int{stats.Ready, stats.Scheduled, stats.Leased, stats.Dead})
 }
 
-// runLife sends and ends all messages on a server with faults.
-func runLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
-	inBubble(t, func(t *testing.T) { oneLife(t, rcsi, f) })
+// runLife sends and ends all messages on a server with a fault of one kind of statement.
+func runLife(t *testing.T, rcsi bool, kind sqlkind.Kind, f mssqltest.Fault) {
+	inBubble(t, func(t *testing.T) { oneLife(t, rcsi, kind, f) })
 }
 
-func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
+func oneLife(t *testing.T, rcsi bool, kind sqlkind.Kind, f mssqltest.Fault) {
 	ctx := testdb.Soon(t)
-	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi}).Server
+	srv := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi}).Server
 	var seen availability
 	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks(), StatementTimeout: 5 * time.Second})
 	require.NoError(t, err)
 	p, err := q.Producer(ctx, chanq.ProducerConfig{})
 	require.NoError(t, err)
+	f.Match = sqlkind.Is(kind)
 	struck := srv.Inject(f)
 	l := newLife(t, ctx)
-	if f.Match(mssqltest.Request{Kind: mssqltest.Extend}) {
+	if kind == sqlkind.Extend {
 		l.extended = struck.Fired()
 	}
 	l.send(p)
 	require.NoError(t, p.Close(ctx))
 	cfg := longLease
-	if f.Match(mssqltest.Request{Kind: mssqltest.Claim}) || l.extended != nil {
+	if kind == sqlkind.Claim || l.extended != nil {
 		cfg = shortLease
 	}
 	c, err := q.Consume(ctx, cfg)
@@ -214,28 +215,27 @@ func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 		{"session ended by the provider", mssqltest.Fault{At: mssqltest.Answered, Error: 40197}},
 	}
 	rcsi := false
-	for _, kind := range []mssqltest.Kind{
-		mssqltest.Enqueue, mssqltest.EnqueueNew, mssqltest.Claim, mssqltest.Ack, mssqltest.Nack,
-		mssqltest.Release, mssqltest.DeadLetter, mssqltest.Extend,
+	for _, kind := range []sqlkind.Kind{
+		sqlkind.Enqueue, sqlkind.EnqueueNew, sqlkind.Claim, sqlkind.Ack, sqlkind.Nack,
+		sqlkind.Release, sqlkind.DeadLetter, sqlkind.Extend,
 	} {
 		for _, c := range faults {
 			f := c.fault
-			f.Match = mssqltest.Is(kind)
-			if kind == mssqltest.Enqueue && f.At == mssqltest.Answered {
+			if kind == sqlkind.Enqueue && f.At == mssqltest.Answered {
 				f.Times = 1 // only a keyed enqueue follows an unknown outcome
 			}
 			snapshots := rcsi
 			rcsi = !rcsi // alternately: with eleven faults, every fault meets both settings over the kinds
 			t.Run(string(kind)+" "+c.name, func(t *testing.T) {
 				t.Parallel()
-				runLife(t, snapshots, f)
+				runLife(t, snapshots, kind, f)
 			})
 		}
 	}
 }
 
 func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
-	server := mssqltest.Start(t, mssqltest.Options{})
+	server := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	ctx, id := testdb.Soon(t), chanq.NewID()
 	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
 	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))

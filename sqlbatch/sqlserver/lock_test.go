@@ -14,9 +14,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
-	"github.com/chanq/chanq/mssqltest/lock"
-	"github.com/chanq/chanq/mssqltest/sqltype"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -30,7 +27,7 @@ func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *q
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
 			t.Parallel()
 			ctx := testdb.Soon(t)
-			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi, AllowSnapshotIsolation: rcsi})
+			q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: rcsi, AllowSnapshotIsolation: rcsi})
 			orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 			require.NoError(t, err)
 			test(t, ctx, q, orders)
@@ -91,8 +88,8 @@ func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int], n int) (
 }
 
 // waiting lists the lock requests that wait.
-func waiting(q *queue) (list []lock.Info) {
-	for _, l := range q.Engine().Locks() {
+func waiting(q *queue) (list []mssqltest.Lock) {
+	for _, l := range q.Locks() {
 		if l.Waiting {
 			list = append(list, l)
 		}
@@ -155,7 +152,7 @@ func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})
 	for range 10 {
 		q.exec(q.Enqueue(makeRows(512, 0)))
 	}
@@ -164,9 +161,9 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Inline: sqlbatch.MaxBody}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1000)
-		for _, l := range q.Engine().Locks() {
-			if l.Resource.Key == "" && l.Resource.App == "" {
-				require.Contains(t, []lock.Mode{lock.IS, lock.IU, lock.IX, lock.SchS}, l.Mode, "%v", l)
+		for _, l := range q.Locks() {
+			if l.Key == "" && l.App == "" {
+				require.Contains(t, []string{"IS", "IU", "IX", "Sch-S"}, l.Mode, "%v", l)
 			}
 		}
 		require.NoError(t, tx.Rollback())
@@ -179,15 +176,15 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	}
 	claim()
 	touchAll()
-	require.Zero(t, q.Engine().Escalations(), "for any writer")
+	require.Zero(t, q.Escalations(), "for any writer")
 
 	// So far the table's setting prevented escalation. Without it a claim is still below the threshold.
 	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
 	require.NoError(t, err)
 	claim()
-	require.Zero(t, q.Engine().Escalations())
+	require.Zero(t, q.Escalations())
 	touchAll()
-	require.NotZero(t, q.Engine().Escalations())
+	require.NotZero(t, q.Escalations())
 }
 
 // The rows that a claim skips are leased, and their holders settle and extend them meanwhile.
@@ -202,8 +199,8 @@ func TestAClaimKeepsNoLockOnRowsThatItSkips(t *testing.T) {
 			require.Len(t, claimed, 5)
 
 			held := 0
-			for _, l := range q.Engine().Locks() {
-				if l.Resource.Key != "" {
+			for _, l := range q.Locks() {
+				if l.Key != "" {
 					held++
 				}
 			}
@@ -424,7 +421,7 @@ func TestEmptyKeepsNoLock(t *testing.T) {
 			rows, err := suite.Rows(ctx, conn, q.Empty())
 			require.NoError(t, err)
 			require.Equal(t, [][]any{{int64(1 - messages)}}, rows)
-			require.Empty(t, q.Engine().Locks())
+			require.Empty(t, q.Locks())
 		}
 		reader := begin(t, ctx, q) // another reader's table lock does not stop it
 		_, err = suite.Rows(ctx, reader, sqlbatch.Statement{Text: "SELECT id FROM dbo.chanq_orders WITH (REPEATABLEREAD)"})
@@ -437,7 +434,7 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"SNAPSHOT", "SERIALIZABLE"} {
 		ctx := testdb.Soon(t)
-		q := newQueue(t, mssqltest.Options{AllowSnapshotIsolation: true})
+		q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), AllowSnapshotIsolation: true})
 		orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 		require.NoError(t, err)
 		send(t, ctx, orders, 1, 1)
@@ -455,13 +452,13 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 // beforeLine calls what before the first statement that begins with a line. The error that it returns becomes that of the statement.
 func (q *queue) beforeLine(begins string, what func() error) {
 	var began atomic.Bool
-	q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+	q.SetHooks(mssqltest.Hooks{Before: func(_ context.Context, st mssqltest.Statement) error {
 		if strings.HasPrefix(strings.Split(st.Text, "\n")[st.Line-1], begins) && began.CompareAndSwap(false, true) {
 			return what()
 		}
 		return nil
 	}})
-	q.t.Cleanup(func() { q.Engine().SetHooks(engine.Hooks{}) })
+	q.t.Cleanup(func() { q.SetHooks(mssqltest.Hooks{}) })
 }
 
 // Purges, trims and redrives by time skip a dead message that a redrive by ID has locked, and keep no lock that it needs.
@@ -497,7 +494,7 @@ func TestPurgesAndTrimsDoNotDeadlockWithRedrives(t *testing.T) {
 func TestASampleThatFailsAtItsEndHasCountedNothing(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		st := q.Sample(sqlbatch.Sample{Sent: 3})
-		q.beforeLine("SELECT h.step, CASE", func() error { return &sqltype.Error{Number: 1222, Class: 16, State: 1, Message: "lock timeout"} })
+		q.beforeLine("SELECT h.step, CASE", func() error { return &mssqltest.Error{Number: 1222, Class: 16, State: 1, Message: "lock timeout"} })
 		_, err := suite.Rows(ctx, q.DB(), st)
 		require.Equal(t, int32(1222), numberOf(err))
 		require.Len(t, q.rows(st), 1)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -65,7 +64,7 @@ func eachReading(t *testing.T, slots int, test func(t *testing.T, q *ordered)) {
 	t.Parallel()
 	for _, rcsi := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
-			test(t, newOrdered(t, slots, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi}))
+			test(t, newOrdered(t, slots, mssqltest.Options{ReadCommittedSnapshot: rcsi}))
 		})
 	}
 }
@@ -109,7 +108,7 @@ func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 		{name: "one slot, many behind", slots: 1, behind: testdb.Of(4000, 20_000)},
 		{name: "one slot, many ghosts", slots: 1, settled: testdb.Of(900, 5000)},
 	} {
-		q := newOrdered(t, backlog.slots, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})
+		q := newOrdered(t, backlog.slots, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true, KeepGhosts: true})
 		all := make([]int, backlog.slots)
 		for slot := range all {
 			all[slot] = slot
@@ -121,7 +120,7 @@ func TestTheKeysReadByAReadDoNotDependOnTheBacklog(t *testing.T) {
 			q.fill(slot, rows/backlog.slots)
 		}
 		q.fill(0, backlog.behind)
-		q.Engine().ResetPlans()
+		q.ResetQueryStats()
 		require.Len(t, q.rows(q.Read(r)), rows+1)
 		keys[backlog.name] = cost(q.queue, "@walks").KeysRead
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/sqlkind"
 )
 
 func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
@@ -21,22 +21,22 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    mssqltest.Fault
-		kind mssqltest.Kind
+		kind sqlkind.Kind
 	}{
-		{"begin refused", mssqltest.Fault{At: mssqltest.Received, Error: 40613}, mssqltest.Begin},
-		{"ack is a deadlock victim", mssqltest.Fault{At: mssqltest.Applied, Error: 1205}, mssqltest.Ack},
-		{"reset after the ack", mssqltest.Fault{At: mssqltest.Applied, Reset: true}, mssqltest.Ack},
-		{"reset before the insert", mssqltest.Fault{At: mssqltest.Received, Reset: true}, mssqltest.Enqueue},
-		{"reset after the insert", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, mssqltest.Enqueue},
-		{"lock timeout of the insert", mssqltest.Fault{At: mssqltest.Started, Error: 1222}, mssqltest.Enqueue},
-		{"reset before the commit", mssqltest.Fault{At: mssqltest.Received, Reset: true}, mssqltest.Commit},
-		{"reset after the commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, mssqltest.Commit},
+		{"begin refused", mssqltest.Fault{At: mssqltest.Received, Error: 40613}, sqlkind.Begin},
+		{"ack is a deadlock victim", mssqltest.Fault{At: mssqltest.Applied, Error: 1205}, sqlkind.Ack},
+		{"reset after the ack", mssqltest.Fault{At: mssqltest.Applied, Reset: true}, sqlkind.Ack},
+		{"reset before the insert", mssqltest.Fault{At: mssqltest.Received, Reset: true}, sqlkind.Enqueue},
+		{"reset after the insert", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, sqlkind.Enqueue},
+		{"lock timeout of the insert", mssqltest.Fault{At: mssqltest.Started, Error: 1222}, sqlkind.Enqueue},
+		{"reset before the commit", mssqltest.Fault{At: mssqltest.Received, Reset: true}, sqlkind.Commit},
+		{"reset after the commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, sqlkind.Commit},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				ctx := testdb.Soon(t)
-				srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+				srv := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true}).Server
 				require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
 				var seen availability
 				orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks(), StatementTimeout: 5 * time.Second})
@@ -52,7 +52,7 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 				}
 				require.NoError(t, in.Close(ctx))
 
-				c.f.Match = mssqltest.Is(c.kind)
+				c.f.Match = sqlkind.Is(c.kind)
 				struck := srv.Inject(c.f)
 				consumer, err := orders.Consume(ctx, shortLease)
 				require.NoError(t, err)
@@ -110,7 +110,7 @@ type traffic struct {
 func newTraffic(t *testing.T, statement time.Duration) *traffic {
 	ctx := testdb.Soon(t)
 	f := &traffic{t: t, ctx: ctx, delivered: map[int]bool{}, confirmed: map[int]bool{}, changed: make(chan struct{}, 10_000)}
-	f.srv = newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+	f.srv = newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true}).Server
 	var err error
 	f.q, err = chanq.Open[int](ctx, f.srv.DB(), "orders", chanq.Config{Hooks: f.seen.hooks(), StatementTimeout: statement})
 	require.NoError(t, err)
@@ -184,15 +184,15 @@ func TestAFailoverInTheMiddleLosesNothing(t *testing.T) {
 
 func TestAStatementThatTimesOutIsRepeated(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []mssqltest.Kind{mssqltest.Enqueue, mssqltest.Claim, mssqltest.Ack} {
+	for _, kind := range []sqlkind.Kind{sqlkind.Enqueue, sqlkind.Claim, sqlkind.Ack} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				f := newTraffic(t, 200*time.Millisecond)
 				// The client's deadline passes, it sends an attention, and the request is rolled back; or the answer arrives too
 				// late.
-				before := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Received, Delay: time.Minute})
-				after := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Answered, Delay: time.Minute})
+				before := f.srv.Inject(mssqltest.Fault{Match: sqlkind.Is(kind), At: mssqltest.Received, Delay: time.Minute})
+				after := f.srv.Inject(mssqltest.Fault{Match: sqlkind.Is(kind), At: mssqltest.Answered, Delay: time.Minute})
 				f.run(50)
 				<-before.Fired()
 				<-after.Fired()
@@ -205,11 +205,11 @@ func TestAHungConnectionDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		f := newTraffic(t, 2*testdb.Patience)
-		hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
+		hung := f.srv.Inject(mssqltest.Fault{Match: sqlkind.Is(sqlkind.Ack), At: mssqltest.Received, Hang: true})
 		f.breaking.Go(func() {
 			<-hung.Fired()
 			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer continues")
-			f.srv.Wire().KillAll() // as when keep-alives finally fail
+			f.srv.KillAll() // as when keep-alives finally fail
 		})
 		f.run(50)
 	})
@@ -220,7 +220,7 @@ func TestATrimThatWasUndoneIsRepeated(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ctx := testdb.Soon(t)
-		srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+		srv := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true}).Server
 		require.NoError(t, chanq.Migrate(ctx, srv.DB(), "orders", chanq.Config{Spec: chanq.Spec{Retain: time.Millisecond}}))
 		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{})
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 func TestProblemsAreDistinguished(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	s := mssqltest.Start(t, mssqltest.Options{})
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	q := &queue{sqlserver.Dialect.Queue(suite.Orders), s, t}
 	require.Empty(t, q.rows(q.Problems()), "without any table")
 	exec := func(text string) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -40,7 +39,7 @@ func eachQueueBesideReaders(t *testing.T, test func(w *besideReaders)) {
 				t.Parallel()
 				inBubble(t, func(t *testing.T) {
 					w := &besideReaders{T: t, ctx: testdb.Soon(t), table: "dbo.chanq_orders"}
-					w.server = mssqltest.Start(t, mssqltest.Options{InMemory: true, Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi})
+					w.server = mssqltest.Start(t, mssqltest.Options{InMemory: true, ReadCommittedSnapshot: rcsi})
 					cfg := chanq.Config{Spec: spec}
 					require.NoError(t, chanq.Migrate(w.ctx, w.server.DB(), "orders", cfg))
 					var err error
@@ -280,7 +279,7 @@ func TestSendsWaitForAReaderOfTheRangeAndSayWhy(t *testing.T) {
 // TestOperatorsChangeMessagesWhileAReaderHasLockedOne: they change the other messages.
 func TestOperatorsChangeMessagesWhileAReaderHasLockedOne(t *testing.T) {
 	for _, n := range []sqlbatch.Names{suite.Orders, suite.Ordered} {
-		q := &queue{sqlserver.Dialect.Queue(n), mssqltest.Start(t, mssqltest.Options{InMemory: true}), t}
+		q := &queue{sqlserver.Dialect.Queue(n), mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped(), InMemory: true}), t}
 		testdb.Emulator.Require(t)
 		testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), n)
 		ctx := testdb.Soon(t)
@@ -353,7 +352,7 @@ func TestMarksAndSlotsPassRowsThatAReaderHasLocked(t *testing.T) {
 		require.Len(t, q.rows(q.TakeSlots(q.consumer, 1, []int{0, 1})), 1)
 		require.NoError(t, reader.Rollback())
 	})
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	q.exec(q.Enqueue(makeRows(1, 0)))
 	q.leased(1)
 	q.Clock().Advance(time.Hour)

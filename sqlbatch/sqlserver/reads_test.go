@@ -17,8 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
-	"github.com/chanq/chanq/mssqltest/lock"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -304,7 +302,7 @@ func TestARowWhoseDeleteIsOpenDuringAReadIsNotLeftOut(t *testing.T) {
 				nack, ack := begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue)
 				q.do(nack, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[0]}}))
 				reads := 0
-				q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+				q.SetHooks(mssqltest.Hooks{Before: func(_ context.Context, st mssqltest.Statement) error {
 					if !strings.Contains(st.Text, "@passed") || !strings.Contains(strings.Split(st.Text, "\n")[st.Line-1], "INSERT INTO @rows") {
 						return nil
 					}
@@ -323,7 +321,7 @@ func TestARowWhoseDeleteIsOpenDuringAReadIsNotLeftOut(t *testing.T) {
 					return nil
 				}})
 				s, err := q.see(q.Read(q.readOf(slots...)))
-				q.Engine().SetHooks(engine.Hooks{})
+				q.SetHooks(mssqltest.Hooks{})
 				require.Equal(t, 4, reads)
 				switch ends {
 				case "committed":
@@ -410,7 +408,7 @@ func TestARowThatGoesDuringAReadDoesNotHideTheEndOfItsRange(t *testing.T) {
 						read.Rows, read.Behind, read.Cursor = 1000, 2, numbers[3]
 					}
 					gone := false
-					q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+					q.SetHooks(mssqltest.Hooks{Before: func(_ context.Context, st mssqltest.Statement) error {
 						if line := strings.Split(st.Text, "\n")[st.Line-1]; !gone && strings.Contains(st.Text, "@walked") &&
 							(sender && strings.Contains(line, "INSERT INTO @passed") || !sender && strings.Contains(line, "INSERT INTO @rows")) {
 							gone = true
@@ -423,7 +421,7 @@ func TestARowThatGoesDuringAReadDoesNotHideTheEndOfItsRange(t *testing.T) {
 						return nil
 					}})
 					rows := q.rows(q.Read(read))
-					q.Engine().SetHooks(engine.Hooks{})
+					q.SetHooks(mssqltest.Hooks{})
 					require.True(t, gone)
 					require.Equal(t, numbers[:1], numbersIn(rows, 0, numbers[1]))
 					below, above := ranges(read, rows)
@@ -460,7 +458,7 @@ func TestAStepOfAPurgePassesLockedRows(t *testing.T) {
 // A refill that walks as many rows as its limit allows counts locked ones.
 func TestARefillCountsLockedRowsThatItWalks(t *testing.T) {
 	t.Parallel()
-	q := newOrdered(t, 1, mssqltest.Options{Clock: engine.RealClock{}})
+	q := newOrdered(t, 1, mssqltest.Options{})
 	q.fill(0, sqlbatch.MostWalked-1)
 	tx := begin(t, t.Context(), q.queue)
 	q.line(tx, q.InTx(), 0, "a", 1)
@@ -579,15 +577,15 @@ func TestAReadLocksOneRowAtATime(t *testing.T) {
 			var watched atomic.Bool
 			var most, seen atomic.Int64
 			var q *ordered
-			q = newOrderedHolding(t, 2, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi, OnLock: func(got lock.Info) {
-				if !watched.Load() || got.Resource.Key == "" {
+			q = newOrderedHolding(t, 2, mssqltest.Options{ReadCommittedSnapshot: rcsi, OnLock: func(got mssqltest.Lock) {
+				if !watched.Load() || got.Key == "" {
 					return
 				}
 				seen.Add(1)
 				held := int64(0)
-				for _, l := range q.Engine().Locks() {
-					if l.Session == got.Session && l.Resource.Key != "" && !l.Waiting {
-						assert.Equal(t, lock.S, l.Mode, "%v", l)
+				for _, l := range q.Locks() {
+					if l.Session == got.Session && l.Key != "" && !l.Waiting {
+						assert.Equal(t, "S", l.Mode, "%v", l)
 						held++
 					}
 				}
@@ -784,9 +782,9 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 			read, locked, cut, acts := 0, 0, 0, 0
 			for seed := range testdb.Of[uint64](3, 20) {
 				d := &disturbed{Rand: rand.New(rand.NewPCG(seed, 1)), live: map[byte]sqlbatch.Item{}, dead: map[byte]sqlbatch.Item{}, slots: map[byte]int{}, numbers: map[byte]int64{}}
-				d.ordered = newOrdered(t, 2, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions})
+				d.ordered = newOrdered(t, 2, mssqltest.Options{ReadCommittedSnapshot: versions})
 				reading := false
-				d.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+				d.SetHooks(mssqltest.Hooks{Before: func(_ context.Context, st mssqltest.Statement) error {
 					between := slices.Contains([]string{"InsertStatement", "UpdateStatement", "DeleteStatement", "SelectStatement"}, st.Kind) // while the read does not hold the application lock
 					if reading && !d.busy && between && strings.Contains(st.Text, "@walks") && d.IntN(3) == 0 {
 						d.busy = true
@@ -849,7 +847,7 @@ func TestAReadReturnsEachMessageThatWasThereThroughout(t *testing.T) {
 					}
 				}
 				acts += d.acts
-				d.Engine().SetHooks(engine.Hooks{})
+				d.SetHooks(mssqltest.Hooks{})
 				for _, c := range d.open {
 					require.NoError(t, c.tx.Rollback())
 				}

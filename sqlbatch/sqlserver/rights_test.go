@@ -16,17 +16,18 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/sqlkind"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // rightsScript returns the parts of docs/rights/sqlserver.sql: before the first migration, after it, and after that of
-// an ordered queue.
-func rightsScript(t *testing.T) (before, after, ordered string) {
+// an ordered queue, and of the schedules.
+func rightsScript(t *testing.T) (before, after, ordered, schedules string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
@@ -34,7 +35,9 @@ func rightsScript(t *testing.T) (before, after, ordered string) {
 	require.True(t, ok)
 	after, ordered, ok = strings.Cut(after, "-- Part 3")
 	require.True(t, ok)
-	return before, "-- Part 2" + after, "-- Part 3" + ordered
+	ordered, schedules, ok = strings.Cut(ordered, "-- Part 4")
+	require.True(t, ok)
+	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules
 }
 
 // member creates a login with an existing role, and returns a connection pool for it.
@@ -52,7 +55,7 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 // exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
-	before, after, _ := rightsScript(t)
+	before, after, _, _ := rightsScript(t)
 	for _, part := range []string{before, after} {
 		_, err := q.DB().ExecContext(ctx, part)
 		require.NoError(t, err)
@@ -71,7 +74,7 @@ func requireRefused(t *testing.T, want int32, err error) {
 func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	db := login(t, ctx, q, "chanq_producer")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
@@ -84,7 +87,7 @@ func TestTheDocumentedPermissionsOfAProducerSuffice(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, duplicate, receipt.Duplicate)
 	}
-	q.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Enqueue), At: mssqltest.Answered, Reset: true})
+	q.Inject(mssqltest.Fault{Match: sqlkind.Is(sqlkind.Enqueue), At: mssqltest.Answered, Reset: true})
 	_, err = p.Send(ctx, chanq.Message[string]{Body: "repeated"})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
@@ -121,7 +124,7 @@ func TestTheDocumentedPermissionsOfAConsumerSuffice(t *testing.T) {
 
 func consumerPermissions(t *testing.T) {
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
+	q := newQueue(t, mssqltest.Options{})
 	db := login(t, ctx, q, "chanq_consumer")
 	cfg := chanq.Config{Spec: chanq.Spec{Retain: time.Hour}, StatementTimeout: 5 * time.Second}
 	require.NoError(t, chanq.Migrate(ctx, q.DB(), "orders", cfg))
@@ -134,7 +137,7 @@ func consumerPermissions(t *testing.T) {
 	l := newLife(t, ctx)
 	l.send(p)
 	require.NoError(t, p.Close(ctx))
-	extended := q.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Extend), At: mssqltest.Answered})
+	extended := q.Inject(mssqltest.Fault{Match: sqlkind.Is(sqlkind.Extend), At: mssqltest.Answered})
 	l.extended = extended.Fired()
 	c, err := orders.Consume(ctx, shortLease)
 	require.NoError(t, err)
@@ -162,8 +165,8 @@ func consumerPermissions(t *testing.T) {
 func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	s := mssqltest.Start(t, mssqltest.Options{})
-	before, after, _ := rightsScript(t)
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
+	before, after, _, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	db := member(t, ctx, s, "chanq_migrator")
@@ -178,7 +181,7 @@ func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	q.exec(q.Enqueue(makeRows(3, 0)))
 	db := login(t, ctx, q, "chanq_operator")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
@@ -222,8 +225,8 @@ func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	s := mssqltest.Start(t, mssqltest.Options{})
-	before, after, ordered := rightsScript(t)
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
+	before, after, ordered, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
@@ -274,4 +277,22 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 		runs(operator, q.Browse(state, 10, nil, sqlbatch.Filter{}), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	refuses(operator, "UPDATE dbo.chanq__slots SET consumer = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
+}
+
+func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	producer := login(t, ctx, q, "chanq_producer")
+	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
+	require.NoError(t, chanqcron.Migrate(ctx, migrator, chanq.Config{}))
+	_, _, _, schedules := rightsScript(t)
+	_, err := q.DB().ExecContext(ctx, schedules)
+	require.NoError(t, err)
+	suite.RunsSchedules(t, ctx, producer, operator)
+	require.NoError(t, chanqcron.Migrate(ctx, producer, chanq.Config{}), "there is nothing to do")
+	_, err = producer.ExecContext(ctx, "DELETE dbo.chanq__schedules")
+	requireRefused(t, 229, err)
+	_, err = operator.ExecContext(ctx, "UPDATE dbo.chanq__tables SET version = 9")
+	requireRefused(t, 229, err)
 }

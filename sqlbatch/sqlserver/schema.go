@@ -1,6 +1,7 @@
 package sqlserver
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -36,6 +37,19 @@ END;
 }
 
 func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
+
+func (dialect) Text(n sqlbatch.Names, text string) string {
+	return build.Text(n, text, build.TextWords{
+		Table: func(name string) string {
+			return build.Quote("[", cmp.Or(n.Schema, "dbo"), "]") + "." + build.Quote("[", name, "]")
+		},
+		Create: func(t string) string {
+			return "IF OBJECT_ID(" + unicodeString(t) + ", N'U') IS NULL CREATE TABLE " + t
+		},
+		Now: `DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME())`, Parameter: "@p",
+		Text: "nvarchar(400)", Bytes: "varbinary(max)",
+	})
+}
 
 // Migrations can be run again: each statement first looks for what it creates. They run as text without parameters, so that
 // a DBA can run them by hand unchanged.

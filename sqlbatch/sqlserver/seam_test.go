@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -206,7 +205,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 	s := &seam{
 		Rand: rand.New(rand.NewPCG(seed, 0)), messages: map[byte]*sent{}, stored: map[string][]byte{}, seen: map[byte]bool{}, busy: true,
 	}
-	s.ordered = newOrdered(t, seamSlots, mssqltest.Options{InMemory: true, Clock: engine.RealClock{}, ReadCommittedSnapshot: versions, OnRelease: func() {
+	s.ordered = newOrdered(t, seamSlots, mssqltest.Options{InMemory: true, ReadCommittedSnapshot: versions, OnRelease: func() {
 		if !s.reading && !s.busy && s.IntN(2) == 0 {
 			s.busy = true
 			s.releases++
@@ -214,7 +213,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 			s.busy = false
 		}
 	}})
-	s.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+	s.SetHooks(mssqltest.Hooks{Before: func(_ context.Context, st mssqltest.Statement) error {
 		if s.busy {
 			return nil
 		}
@@ -240,7 +239,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 		}
 	}
 	s.busy = true
-	s.Engine().SetHooks(engine.Hooks{})
+	s.SetHooks(mssqltest.Hooks{})
 	for _, open := range s.open {
 		require.NoError(t, open.tx.Rollback())
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -39,7 +38,7 @@ func TestReportedMessagesAreCommittedWithAnyConnectorSettings(t *testing.T) {
 			t.Parallel()
 			testdb.Emulator.Require(t)
 			ctx, cfg := testdb.Soon(t), chanq.Config{Spec: chanq.Spec{Retain: time.Hour}}
-			s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+			s := mssqltest.Start(t, mssqltest.Options{})
 			on := func(use func(q *chanq.Queue[int], db *sql.DB)) {
 				t.Helper()
 				db := poolWith(t, s, option)
@@ -98,7 +97,7 @@ func TestATextSizeOfAConnectorCutsNothing(t *testing.T) {
 	t.Parallel()
 	testdb.Emulator.Require(t)
 	ctx := testdb.Soon(t)
-	s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	s := mssqltest.Start(t, mssqltest.Options{})
 	db := poolWith(t, s, "SET TEXTSIZE 64")
 	long := strings.Repeat("long", 1000)
 	for name, kind := range map[string]chanq.Kind{"plain": chanq.KindPlain, "ordered": chanq.KindOrdered} {

@@ -97,7 +97,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := testdb.Soon(t)
-			q := newQueue(t, mssqltest.Options{})
+			q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 			items := q.leased(2)
 			reader := begin(t, ctx, q)
 			_, err := reader.ExecContext(ctx, "SELECT fence FROM dbo.chanq_orders WITH (REPEATABLEREAD) WHERE id = @p1", items[0].ID[:])

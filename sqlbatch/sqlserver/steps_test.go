@@ -20,14 +20,14 @@ func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	for state, delay := range map[sqlbatch.State]time.Duration{sqlbatch.Ready: 0, sqlbatch.Scheduled: time.Hour, sqlbatch.Leased: 0} {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
-			r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
+			r := &reader{queue: newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true, KeepGhosts: true})}
 			r.store(step*steps, delay)
 			if state == sqlbatch.Leased {
 				r.claimAll(step*steps, 100*time.Hour)
 			}
 			w := sqlbatch.Window{}
 			for range steps {
-				r.Engine().ResetPlans()
+				r.ResetQueryStats()
 				rows := r.rows(r.Purge(state, step, w))
 				require.Len(t, rows, step)
 				keys := cost(r.queue, "AS place").KeysRead
@@ -82,7 +82,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
+			r := &reader{queue: newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true, KeepGhosts: true})}
 			r.store(step*steps, 0)
 			for left := step * steps; left > 0; left -= step {
 				c.end(r, r.claim(step, time.Hour))
@@ -91,7 +91,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 			w := sqlbatch.Window{Before: 1 << 42}
 			var keys []int64
 			for range steps {
-				r.Engine().ResetPlans()
+				r.ResetQueryStats()
 				rows := r.rows(c.next(r, w))
 				require.Len(t, rows, step)
 				keys = append(keys, cost(r.queue, "").KeysRead)

@@ -114,7 +114,7 @@ func eachSnapshot(t *testing.T, test func(t *testing.T, ctx context.Context, q *
 	for _, rcsi := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
 			t.Parallel()
-			test(t, testdb.Soon(t), newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi}))
+			test(t, testdb.Soon(t), newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: rcsi}))
 		})
 	}
 }
@@ -189,13 +189,13 @@ func TestAWatchHoldsOnlyItsListenerSlotBetweenReads(t *testing.T) {
 		w := q.watch(ctx, conn, time.Second, orders)
 		for range 3 {
 			w.looks()
-			held := q.Engine().Locks()
+			held := q.Locks()
 			require.Len(t, held, 1)
-			require.NotEmpty(t, held[0].Resource.App)
+			require.NotEmpty(t, held[0].App)
 		}
 		q.Clock().Advance(time.Second)
 		w.result()
-		require.Empty(t, q.Engine().Locks(), "the listener slot is released")
+		require.Empty(t, q.Locks(), "the listener slot is released")
 	})
 }
 
@@ -233,11 +233,11 @@ func TestAListenerSlotEndsWithItsSession(t *testing.T) {
 		cancel()
 		d := <-w.done
 		require.ErrorIs(t, d.err, context.Canceled)
-		require.Empty(t, q.Engine().Waiting(), "the attention has ended the wait")
+		require.Empty(t, q.Waiting(), "the attention has ended the wait")
 		require.NoError(t, conn.PingContext(ctx))
-		require.Len(t, q.Engine().Locks(), 1, "so its session must be closed")
+		require.Len(t, q.Locks(), 1, "so its session must be closed")
 		require.ErrorIs(t, conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
-		require.Eventually(t, func() bool { return len(q.Engine().Locks()) == 0 }, testdb.Patience, time.Millisecond)
+		require.Eventually(t, func() bool { return len(q.Locks()) == 0 }, testdb.Patience, time.Millisecond)
 	})
 }
 
@@ -259,9 +259,9 @@ func TestAWatchOfSeveralQueuesReturnsThoseWithMessages(t *testing.T) {
 		w = q.watch(ctx, conn, time.Second, all...)
 		w.looks()
 		w.requireWaiting()
-		held := q.Engine().Locks()
+		held := q.Locks()
 		require.Len(t, held, 1)
-		require.Regexp(t, `^chanq listener 1 of -?\d+\.a$`, held[0].Resource.App)
+		require.Regexp(t, `^chanq listener 1 of -?\d+\.a$`, held[0].App)
 		q.Clock().Advance(time.Second)
 		require.Equal(t, [][]any{answer(0, 1, 0), answer(1, 0, 0), answer(2, 0, 0)}, w.result())
 		all[0].Look = false
@@ -290,7 +290,7 @@ func TestAPausedQueueEndsNoWatchUntilItIsResumed(t *testing.T) {
 func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true, KeepGhosts: true})
 	const leased, looks = 1000, 20
 	q.store(leased, 0)
 	r := &reader{queue: q}
@@ -299,7 +299,7 @@ func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 	from.Head = 1
 	w := q.watch(ctx, q.session(ctx), time.Hour, from)
 	require.GreaterOrEqual(t, cost(q, "WAITFOR").KeysRead, int64(leased), "the first look")
-	q.Engine().ResetPlans()
+	q.ResetQueryStats()
 	for range looks {
 		w.looks()
 	}
@@ -310,7 +310,7 @@ func TestAWatchReadsLeasedMessagesOnce(t *testing.T) {
 
 	from.Head = w.heads[0]
 	require.Len(t, r.claim(1, time.Hour), 1)
-	q.Engine().ResetPlans()
+	q.ResetQueryStats()
 	w = q.watch(ctx, w.conn, time.Hour, from)
 	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from the head of the previous request")
 	w.requireWaiting()

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -48,7 +47,7 @@ func connect(t *testing.T, dsn string) *sql.DB {
 }
 
 // Clock returns the server's clock, not the statement that reads it.
-func (q *queue) Clock() *engine.ManualClock { return q.Server.Clock() }
+func (q *queue) Clock() *mssqltest.ManualClock { return q.Server.Clock() }
 
 func (q *queue) exec(st sqlbatch.Statement) {
 	q.t.Helper()

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pymssql
 
 
-def connect(database="chanq", **options):
+def connect(database="test", **options):
     return pymssql.connect(
         server=os.environ["CHANQ_HOST"], port=os.environ["CHANQ_PORT"], user="sa",
         password=os.environ["CHANQ_PASSWORD"], database=database, **options)
@@ -126,7 +126,7 @@ def slow(_):
 def elsewhere(c):
     q = c.cursor()
     q.execute("USE master")
-    q.execute("USE chanq")
+    q.execute("USE test")
     same(number(q.execute, "USE elsewhere"), 911)
     assert number(connect, "elsewhere") in (4060, 18456, 20002)
 

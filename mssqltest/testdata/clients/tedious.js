@@ -10,7 +10,7 @@ const connect = (options = {}) => new Promise((done, failed) => {
   const connection = new Connection({
     server: env.CHANQ_HOST,
     authentication: { type: 'default', options: { userName: 'sa', password: env.CHANQ_PASSWORD } },
-    options: { port: +env.CHANQ_PORT, database: 'chanq', encrypt: env.CHANQ_ENCRYPT === 'true', trustServerCertificate: true, ...options },
+    options: { port: +env.CHANQ_PORT, database: 'test', encrypt: env.CHANQ_ENCRYPT === 'true', trustServerCertificate: true, ...options },
   });
   connection.on('error', () => {});
   connection.connect((error) => error ? failed(error) : done(connection));
@@ -144,8 +144,8 @@ const checks = {
     const told = [];
     c.on('databaseChange', (name) => told.push(name));
     await ask(c, 'USE master', [], 'execSqlBatch');
-    await ask(c, 'USE chanq', [], 'execSqlBatch');
-    assert.deepStrictEqual(told, ['master', 'chanq']);
+    await ask(c, 'USE test', [], 'execSqlBatch');
+    assert.deepStrictEqual(told, ['master', 'test']);
     await fails(911, ask(c, 'USE elsewhere', [], 'execSqlBatch'));
   },
   async 'a bulk load, which is refused'(c) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,32 @@ func CompareIDs(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) }
 func Quote(open, name, shut string) string {
 	return open + strings.ReplaceAll(name, shut, shut+shut) + shut
 }
+
+// TextWords are what differs per database in a sqlbatch.Dialect.Text.
+type TextWords struct {
+	Table                       func(name string) string // quoted, with its schema
+	Create                      func(table string) string
+	Now, Parameter, Text, Bytes string
+}
+
+// Text is sqlbatch.Dialect.Text.
+func Text(n sqlbatch.Names, text string, w TextWords) string {
+	live := "chanq_" + n.Queue
+	text = NewWords("{live}", "{"+live+"}", "{dead}", "{"+live+"__dead}", "{done}", "{"+live+"__done}",
+		"{now}", w.Now, "{text}", w.Text, "{bytes}", w.Bytes).Replace(text)
+	return textWord.ReplaceAllStringFunc(text, func(word string) string {
+		name, create := strings.CutPrefix(strings.Trim(word, "{}"), "create ")
+		switch {
+		case word[0] == '?':
+			return w.Parameter + word[1:]
+		case create:
+			return w.Create(w.Table(name))
+		}
+		return w.Table(name)
+	})
+}
+
+var textWord = regexp.MustCompile(`\?[0-9]+|\{(create )?chanq_[a-z0-9_]+\}`)
 
 // Scatter is an expression with the value of sqlbatch.Scatter in milliseconds, for one more than the number of lapses.
 func Scatter(lapses string) string {

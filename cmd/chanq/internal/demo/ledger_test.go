@@ -19,7 +19,7 @@ import (
 func TestStatementsOfTheLedgerAreValidTSQL(t *testing.T) {
 	for _, schema := range []string{"", "it's [odd]"} {
 		texts := newTexts(sqlserver.Dialect, schema)
-		srv := mssqltest.Start(t, mssqltest.Options{InMemory: true})
+		srv := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped(), InMemory: true})
 		create := texts.create
 		if schema != "" {
 			create = append([]string{"CREATE SCHEMA [" + strings.ReplaceAll(schema, "]", "]]") + "]"}, create...)
@@ -41,7 +41,7 @@ func TestStatementsOfTheLedgerAreValidTSQL(t *testing.T) {
 				"insert": {"int", "nvarchar(4000)", "bigint", "bigint", "binary(16)", "nvarchar(400)"},
 				"record": {"varbinary(32)", "nvarchar(400)", "int", "binary(16)"},
 			}[name]
-			require.NoError(t, srv.Engine().Compile(text, declare(text, types)), "%s: %s", name, text)
+			require.NoError(t, srv.Compile(text, declare(text, types)), "%s: %s", name, text)
 		}
 	}
 }

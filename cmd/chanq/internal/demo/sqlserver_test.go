@@ -11,7 +11,6 @@ import (
 
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -21,7 +20,7 @@ import (
 func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 	t.Helper()
 	f := newFixture(t, files)
-	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	server := mssqltest.Start(t, mssqltest.Options{})
 	f.db, f.opt.Dialect = server.DB(), sqlserver.Dialect
 	return f, server
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/mssqltest"
-	"github.com/chanq/chanq/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -22,9 +21,6 @@ import (
 // onSQLServer returns a queue mail on an emulator, and an examination of it.
 func onSQLServer(t *testing.T, o mssqltest.Options) (*mssqltest.Server, *ward) {
 	t.Helper()
-	if o.Clock == nil {
-		o.Clock = engine.RealClock{}
-	}
 	server := mssqltest.Start(t, o)
 	require.NoError(t, chanq.Migrate(t.Context(), server.DB(), "mail", chanq.Config{}))
 	return server, &ward{t, doctor.Patient{DB: server.DB(), Dialect: sqlserver.Dialect, Queues: []string{"mail"}, Long: time.Second, Wait: 10 * time.Millisecond}}
@@ -127,7 +123,7 @@ func TestAReaderThatKeepsSharedLocksOnASQLServerIsReported(t *testing.T) {
 }
 
 func TestADifferentClockOfASQLServerIsDetected(t *testing.T) {
-	_, w := onSQLServer(t, mssqltest.Options{Clock: engine.NewManualClock(time.Now().Add(-time.Hour))})
+	_, w := onSQLServer(t, mssqltest.Options{Clock: mssqltest.NewManualClock(time.Now().Add(-time.Hour))})
 	f := w.one("clock")
 	require.Equal(t, doctor.Warning, f.Status)
 	require.Contains(t, f.Found, "differ by 1h") // and the time since the clock was created

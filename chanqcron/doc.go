@@ -1,0 +1,16 @@
+// Package chanqcron sends messages on schedules, the rows of a table in your database:
+//
+//	check(chanqcron.Migrate(ctx, db, chanq.Config{}))
+//	cron := chanqcron.New(db, reports)
+//	check(cron.Ensure(ctx, chanqcron.Schedule[Report]{
+//		Name: "nightly", Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Msg(Report{}),
+//	}))
+//	check(cron.Run(ctx)) // until ctx is cancelled
+//
+// Run it in any number of processes: there is no leader. Each tick is one transaction that moves the schedule to
+// its next tick and sends the message. So a tick is neither lost nor sent twice, whichever process dies.
+//
+// Schedules stay in the table when you remove them from your code: call Remove, or the command chanq schedule remove.
+//
+// Zones are those of the IANA database. If your program runs where that is not installed, import time/tzdata.
+package chanqcron

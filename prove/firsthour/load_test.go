@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/mssqltest/instance"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// The rest of the parts. With sockets and child processes they take long, and little is measured: what counts is that they run to their end.
+func TestProgramsAndLoadRunToTheirEnd(t *testing.T) {
+	testdb.Long(t)
+	report, err := ask(t, emulated(t, recorder(`<RingBufferTarget/>`), performance), "-parts", "programs,load", "-load", "2s")
+	require.NoError(t, err, report)
+	require.Contains(t, report, "| every page of the web UI | no error | no error | as expected |")
+	require.Contains(t, report, "| locks: 4 consumers receive each message | at least 200 deliveries |")
+	require.Contains(t, report, "| deadlocks of chanq's own statements, during load | 0 | 0 | as expected |")
+	require.Contains(t, report, "## Statements compared in locks\n")
+}
+
+// onServer returns a run on a server, without its databases.
+func onServer(t *testing.T, i *instance.Instance) *hour {
+	t.Helper()
+	s, err := connect(t.Context(), i.DSN(), "chanq_firsthour")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, s.close(context.WithoutCancel(t.Context())))
+		require.Equal(t, []string{"master"}, i.Databases())
+	})
+	return &hour{server: s, report: newReport(&bytes.Buffer{}), options: options{quick: true, load: 100 * time.Millisecond, messages: 100}}
+}
+
+func TestALoadIsSampledToItsEnd(t *testing.T) {
+	h := onServer(t, emulated(t, performance))
+	d := &database{suffix: "versions", versions: true}
+	require.NoError(t, h.create(t.Context(), d))
+	require.NoError(t, h.sustain(t.Context(), d))
+	report := h.report.markdown(h.server)
+	require.Zero(t, h.report.differences(), report)
+	require.Contains(t, report, "page reads per message over 100ms")
+	require.Contains(t, report, "| versions: ghosts in the table when it is empty |")
+}
+
+// Each sample is of 1,000 messages.
+func TestReadsOrCompilationsThatGrowAreADifference(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads, compiled func(sample int) int64
+		differs         string
+	}{
+		"as many":    {func(int) int64 { return 12_000 }, func(int) int64 { return 1 }, ""},
+		"first more": {func(i int) int64 { return 12_000 / int64(1+i) }, func(i int) int64 { return 40 / int64(1+i*i) }, ""},
+		"a slow start": {func(i int) int64 {
+			if i == 0 {
+				return 100_000
+			}
+			return 12_000 + 2_000*int64(i)
+		}, func(int) int64 { return 1 }, "page reads per message"},
+		"more and more": {func(i int) int64 { return 12_000 + 2_000*int64(i) }, func(int) int64 { return 1 }, "page reads per message"},
+		"a plan each":   {func(int) int64 { return 12_000 }, func(int) int64 { return 100 }, "compiled batches per message"},
+	} {
+		h := &hour{report: newReport(&bytes.Buffer{}), server: &server{}}
+		var all []counted
+		for i := range samples {
+			all = append(all, counted{messages: 1000, values: map[string]int64{pageReads: c.reads(i), compilations: c.compiled(i)}})
+		}
+		h.judgeSamples(&database{suffix: "versions"}, all)
+		var different []string
+		for _, row := range h.report.rows {
+			if row.verdict == wrong {
+				different = append(different, row.what)
+			}
+		}
+		if c.differs == "" {
+			require.Empty(t, different, name)
+		} else {
+			require.Len(t, different, 1, name)
+			require.Contains(t, different[0], c.differs, name)
+		}
+	}
+}
+
+// The counters of a server are sums, of which only the total counts, and all must be there.
+func TestAServerWithoutACounterIsAnError(t *testing.T) {
+	h := onServer(t, emulated(t, func(r instance.Request) (instance.Answer, bool) {
+		a, ok := performance(r)
+		if ok {
+			a.Rows = a.Rows[:len(a.Rows)-1]
+		}
+		return a, ok
+	}))
+	_, err := h.read(t.Context())
+	require.ErrorContains(t, err, "7 of 8 counters")
+}
+
+func TestADeadlockIsADifference(t *testing.T) {
+	h := onServer(t, emulated(t, recorder(testdata(t, "deadlock.xml"))))
+	h.report.begin("load")
+	h.watchDeadlocks(t.Context())
+	h.readDeadlocks(t.Context())
+	report := h.report.markdown(h.server)
+	require.Contains(t, report, "| deadlocks of chanq's own statements, during load | 0 | 1 | **DIFFERS** |")
+	require.Contains(t, report, "process 2 wants X")
+	require.Contains(t, report, "<victim-list>", "the graph")
+	require.Equal(t, 1, h.report.differences())
+}
