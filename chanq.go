@@ -381,13 +381,10 @@ func (q *queue) failed(op string, err error) error {
 
 // classify returns the class of an error. It adds chanq's own errors to session.Classify.
 func (q *queue) classify(err error) sqlbatch.Class {
-	if denied := (*consume.DeniedError)(nil); errors.As(err, &denied) {
-		return sqlbatch.Permanent
-	}
 	if errors.Is(err, consume.ErrNoQueue) {
 		return sqlbatch.NoSchema
 	}
-	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
+	if unfit := (*unfitError)(nil); errors.As(err, &unfit) || errors.Is(err, consume.ErrDenied) {
 		return sqlbatch.Permanent
 	}
 	if undecided := (*send.UndecidedError)(nil); errors.As(err, &undecided) {

@@ -218,20 +218,8 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
 		Consumer: consume.Identity(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
-		Delay: func(l *lease.Lease, row *table.Claimed, err error) time.Duration {
-			return c.backoff(c.about(l, row), q.failed("read", err))
-		},
-		Doomed:       func(l *lease.Lease, row *table.Claimed) { c.about(l, row) },
-		StopWhenIdle: cfg.StopWhenIdle, Values: values, Of: c, Health: c.health, Isolated: q.isolated("consumer"),
-		Task: q.task, Failure: q.fail,
-		Observer: consume.Observer{
-			Claimed: q.recorder.Claimed,
-			Delivered: func(messages, bytes int, took time.Duration) {
-				call(q.cfg.Hooks.Claimed, ClaimedEvent{Queue: q.cfg.Label, Messages: messages, Bytes: bytes,
-					Took: took})
-			},
-			Known: c.settleKnown, Settled: c.settlesStored, Lost: c.leaseLost,
-		},
+		StopWhenIdle: cfg.StopWhenIdle, Values: values, Health: c.health, Isolated: q.isolated("consumer"),
+		Task: q.task, Observer: c,
 	})
 	c.engine = engine
 	return c, err
@@ -247,8 +235,23 @@ func newFeed[T any](c *consumer) *consume.Feed[*Lease[T]] {
 	})
 }
 
-// settleKnown records the outcome of a settle before the lease reports it.
-func (c *consumer) settleKnown(l *lease.Lease, err error) {
+// Claimed and what follows are the methods of consume.Observer.
+func (c *consumer) Claimed(rows []table.Claimed) { c.queue.recorder.Claimed(rows) }
+
+func (c *consumer) Delivered(messages, bytes int, took time.Duration) {
+	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.cfg.Label, Messages: messages, Bytes: bytes,
+		Took: took})
+}
+
+func (c *consumer) Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration {
+	c.Describe(l, row)
+	return c.backoff(l.About.Load().(*Delivery), c.queue.failed("read", err))
+}
+
+func (c *consumer) Failed(op string, err error) error { return c.queue.fail(op, err) }
+
+// Known records the outcome of a settle before the lease reports it.
+func (c *consumer) Known(l *lease.Lease, err error) {
 	hook := c.queue.cfg.Hooks.Dead
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
@@ -260,18 +263,17 @@ func (c *consumer) settleKnown(l *lease.Lease, err error) {
 	call(hook, e)
 }
 
-// about makes a Delivery of a message that no reader has seen, for the events of its lease. It omits headers that
+// Describe makes a Delivery of a message that no reader has seen, for the events of its lease. It omits headers that
 // cannot be decoded.
-func (c *consumer) about(l *lease.Lease, row *table.Claimed) *Delivery {
+func (c *consumer) Describe(l *lease.Lease, row *table.Claimed) {
 	d := &Delivery{}
 	d.fill(c.queue, l, row)
 	d.Headers, _ = decodeHeaders(row.Headers)
 	l.About.Store(d)
-	return d
 }
 
-// settlesStored records the counts of a batch of settles.
-func (c *consumer) settlesStored(t settle.Tally, took time.Duration) {
+// Settled records the counts of a batch of settles.
+func (c *consumer) Settled(t settle.Tally, took time.Duration) {
 	c.queue.settled(SettledEvent{Acked: t.Acked, Nacked: t.Nacked, Released: t.Released, Dead: t.Dead, Lost: t.Lost,
 		Took: took})
 }
@@ -283,8 +285,8 @@ func (q *queue) settled(e SettledEvent) {
 	call(q.cfg.Hooks.Settled, e)
 }
 
-// leaseLost returns a function that calls the LeaseLost hook, or nil.
-func (c *consumer) leaseLost(l *lease.Lease, confirmed bool) (report func()) {
+// Lost returns a function that calls the LeaseLost hook, or nil.
+func (c *consumer) Lost(l *lease.Lease, confirmed bool) (report func()) {
 	hook := c.queue.cfg.Hooks.LeaseLost
 	if hook == nil {
 		return nil
@@ -330,7 +332,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 			continue
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
-			c.about(under, &b.Rows[i])
+			c.Describe(under, &b.Rows[i])
 			under.Quiet = true // the text of a decoder's error may contain parts of the body
 			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode,
 				err)); under.State() == lease.Settling {

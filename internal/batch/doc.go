@@ -31,8 +31,8 @@
 // reduce the size of new batches.
 //
 // In an outage every statement fails: the size falls to 1, two statements follow each pause, which grows to 5 s, and
-// nothing is isolated. An item that has nothing to be compared with stays in its batch until another statement succeeds,
-// except that one such item may be isolated if its order does not matter.
+// nothing is isolated. An item that has nothing to be compared with stays in its batch until another statement
+// succeeds, except that one such item may be isolated if its order does not matter.
 //
 // An isolated item is written by itself, with pauses of up to 5 s, in a statement whose timeout doubles when it is
 // exceeded, up to 2 minutes. After a timeout no item that needs more time than others is tried for as long as that

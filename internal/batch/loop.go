@@ -48,14 +48,13 @@ func Sleep(ctx context.Context, d time.Duration) {
 }
 
 const (
-	// LowPause is the minimum pause before a repetition, for example after a deadlock. HighPause is the maximum.
+	// LowPause is the minimum pause before a repetition, for example after a deadlock. HighPause is the maximum, and
+	// how long the database may repeatedly undo a statement before that counts as an outage: a lock that its holder
+	// never releases looks like a temporary one.
 	LowPause  = 5 * time.Millisecond
 	HighPause = 5 * time.Second
 	// ShortPause is the minimum pause after a refusal or a broken connection, and before a smaller statement.
 	ShortPause = 100 * time.Millisecond
-	// stuckFor is how long the database may repeatedly undo a statement before that counts as an outage: a lock that
-	// its holder never releases looks like a temporary one.
-	stuckFor = 5 * time.Second
 )
 
 // Failure is a failed try.
@@ -119,7 +118,7 @@ func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 	away := true
 	switch f.Class {
 	case sqlbatch.RolledBack, sqlbatch.Duplicate:
-		away = time.Since(l.since) >= stuckFor
+		away = time.Since(l.since) >= HighPause
 	case sqlbatch.BadRow:
 		away = false
 	}

@@ -33,5 +33,5 @@
 //	the process dies                               the next owner marks all messages up to the last number drawn
 //
 // The package must not import session, settle or consume: it reaches a database through the interfaces PlainTable and
-// OrderedTable, and the consumer that holds its leases through the functions of a Holder.
+// OrderedTable, and the consumer that holds its leases by the interface Holder.
 package claim

@@ -7,33 +7,33 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Holder has the functions of the consumer that holds the claimed leases. They do not wait for claims.
-type Holder struct {
+// Holder is the consumer that holds the claimed leases. Its methods do not wait for claims.
+type Holder interface {
 	// Track registers new leases for extension. From then on each lease might end.
-	Track func([]*lease.Lease)
+	Track([]*lease.Lease)
 	// Lose records that a lease has ended in the database.
-	Lose func(*lease.Lease, lease.State)
-	// Settle takes leases in state Settling.
-	Settle func(...*lease.Lease)
+	Lose(*lease.Lease, lease.State)
+	// SettleAll takes leases in state Settling.
+	SettleAll(...*lease.Lease)
 	// Backlogged reports that too many settles are waiting to add more.
-	Backlogged func() bool
+	Backlogged() bool
 	// Held returns how many leases have not ended, and how many handlers have not returned.
-	Held func() (leases, handlers int)
+	Held() (leases, handlers int)
 	// Delay returns the delay until a message that could not be read, because of err, is due again. Its row has no
 	// contents.
-	Delay func(l *lease.Lease, row *table.Claimed, err error) time.Duration
-	// Doomed is called before a message is dead-lettered without a delivery.
-	Doomed func(l *lease.Lease, row *table.Claimed)
+	Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	// Describe is called before a message is dead-lettered without a delivery.
+	Describe(l *lease.Lease, row *table.Claimed)
 	// Claimed is called after messages were leased.
-	Claimed func(rows []table.Claimed)
+	Claimed(rows []table.Claimed)
 	// Delivered is called when claimed messages are on their way to readers.
-	Delivered func(messages, bytes int, took time.Duration)
-	// Broken ends the consumer with a permanent failure.
-	Broken func(error)
+	Delivered(messages, bytes int, took time.Duration)
+	// Broken ends the consumer with a permanent failure of op.
+	Broken(op string, err error)
 	// PassOn wakes another consumer in place of this one.
-	PassOn func()
+	PassOn()
 	// Freed wakes the consumers that may take slots.
-	Freed func()
+	Freed()
 }
 
 // Feed has the claimed leases that no reader has taken: consume.Feed.

@@ -117,7 +117,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		func(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held })
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
-		k.cfg.Holder.Settle(settling...)
+		k.cfg.Holder.SettleAll(settling...)
 	}
 	k.cfg.Holder.Delivered(len(c.Leases), c.bytes, c.took)
 	return len(c.Leases) - back
@@ -139,7 +139,7 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 	failed, locked := 0, false
 	for found := false; !found; found, failure = k.read(row) {
 		if failure != nil && table.IsPermanent(failure.Class) {
-			k.cfg.Holder.Broken(failure.Err)
+			k.cfg.Holder.Broken("claim", failure.Err)
 		}
 		seen, err := k.table.Look(k.cfg.lookTimeout(), [][16]byte{l.Item.ID})
 		_, _, hidden := seen.Of(l.Item.ID)

@@ -57,7 +57,7 @@ func split(b Batch) (ready Batch, settling []*lease.Lease) {
 
 // deadLetter dead-letters a message that was not delivered.
 func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.Cause, reason string) {
-	c.Holder.Doomed(l, row)
+	c.Holder.Describe(l, row)
 	l.DeadLetter(cause, reason)
 }
 

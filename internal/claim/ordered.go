@@ -65,7 +65,7 @@ func (r *Ordered) next() (stopped bool) {
 	}
 	switch {
 	case failure != nil && table.IsPermanent(failure.Class):
-		r.cfg.Holder.Broken(failure.Err)
+		r.cfg.Holder.Broken("claim", failure.Err)
 		return true
 	case failure != nil:
 		batch.Sleep(r.cfg.Stop, r.loop.Failed(r.cfg.Abandoned, failure))

@@ -41,6 +41,11 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	})
 }
 
+// free is a Holder without a lease.
+type free struct{ claim.Holder }
+
+func (free) Held() (leases, handlers int) { return 0, 0 }
+
 // TestSlotsOfAFormerMembershipAreNoReasonToStop: the consumer takes them when the database counts that membership as
 // ended.
 func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
@@ -48,7 +53,7 @@ func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 		var halted atomic.Bool
 		f := newFake(t, func(c *claim.Config) {
 			c.Halt = func() { halted.Store(true) }
-			c.Holder.Held = func() (leases, handlers int) { return 0, 0 }
+			c.Holder = free{c.Holder}
 		})
 		o := claim.NewOrdered(f.owned, f, func() bool { return false })
 		o.Run()

@@ -91,7 +91,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 	case failure != nil && p.cfg.Stop.Err() != nil && asked == 0: // Stop ended the wait for the gate
 	case failure != nil:
 		if table.IsPermanent(failure.Class) {
-			p.cfg.Holder.Broken(failure.Err)
+			p.cfg.Holder.Broken("claim", failure.Err)
 			return true
 		}
 		pause := p.loop.Failed(p.cfg.Abandoned, failure)

@@ -109,18 +109,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()},
 		Neighbour: n, SpareTime: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
-		Holder: claim.Holder{
-			Track: q.track, Lose: func(l *lease.Lease, to lease.State) { l.Lose(to) }, Settle: q.settle,
-			Backlogged: func() bool { return false },
-			Held:       func() (leases, handlers int) { return 1 + int(q.others.Load()), 0 },
-			Delay:      func(*lease.Lease, *table.Claimed, error) time.Duration { return time.Minute },
-			Doomed:     func(*lease.Lease, *table.Claimed) {},
-			Claimed:    func([]table.Claimed) {}, Delivered: func(n, _ int,
-				_ time.Duration) {
-				q.note(fmt.Sprint("delivered ", n))
-			},
-			Broken: func(err error) { q.broken = err; q.stop() }, PassOn: func() {}, Freed: func() { q.freed++ },
-		},
+		Holder: holder{q},
 	}
 	if change != nil {
 		change(&cfg)
@@ -130,6 +119,20 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	q.pace.Serve(q)
 	return q
 }
+
+// holder holds the leases of a queue's consumer.
+type holder struct{ *queue }
+
+func (holder) Lose(l *lease.Lease, to lease.State)                     { l.Lose(to) }
+func (holder) Backlogged() bool                                        { return false }
+func (h holder) Held() (leases, handlers int)                          { return 1 + int(h.others.Load()), 0 }
+func (holder) Delay(*lease.Lease, *table.Claimed, error) time.Duration { return time.Minute }
+func (holder) Describe(*lease.Lease, *table.Claimed)                   {}
+func (holder) Claimed([]table.Claimed)                                 {}
+func (h holder) Delivered(n, _ int, _ time.Duration)                   { h.note(fmt.Sprint("delivered ", n)) }
+func (h holder) Broken(_ string, err error)                            { h.broken = err; h.stop() }
+func (holder) PassOn()                                                 {}
+func (h holder) Freed()                                                { h.freed++ }
 
 var errMissing = errors.New("there is no table")
 
@@ -313,18 +316,18 @@ func (q *queue) Coming() int   { return 0 }
 func (q *queue) Buffered() int { return q.buffered }
 func (q *queue) Sent() int64   { return int64(len(q.given)) }
 
-// settle stores settles immediately.
-func (q *queue) settle(leases ...*lease.Lease) {
+// SettleAll stores settles immediately.
+func (h holder) SettleAll(leases ...*lease.Lease) {
 	for _, l := range leases {
-		q.settled = append(q.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
-		q.pace.Take()
+		h.settled = append(h.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
+		h.pace.Take()
 	}
 	lease.Finish(leases, make([]error, len(leases)))
 }
 
-func (q *queue) track(leases []*lease.Lease) {
-	q.tracked = append(q.tracked, leases...)
-	q.note(fmt.Sprintf("track %d, %d wait", len(leases), q.plain.Source().Waiting()))
+func (h holder) Track(leases []*lease.Lease) {
+	h.tracked = append(h.tracked, leases...)
+	h.note(fmt.Sprintf("track %d, %d wait", len(leases), h.plain.Source().Waiting()))
 }
 
 // send adds messages of size bytes, which are due now.

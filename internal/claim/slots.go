@@ -121,7 +121,7 @@ func (s *Slots) next(n int) (b Batch, any bool) {
 	s.cfg.Holder.Track(all) // from here on each of them might end
 	s.pace.drop(len(aside))
 	if len(aside) > 0 {
-		s.cfg.Holder.Settle(aside...)
+		s.cfg.Holder.SettleAll(aside...)
 	}
 	s.pace.claimed.Add(int64(len(list)))
 	s.cfg.Holder.Delivered(len(list), size, time.Duration(s.took.Swap(0)))

@@ -16,8 +16,7 @@ import (
 // openAcks has the leases of a plain queue that AckTx has acked. Their holders might settle them after a rollback, so
 // the end of the consumer waits for them. The commit shows only in the rows. An ordered queue looks at them itself.
 type openAcks struct {
-	*tasks
-	abandoned context.Context
+	tasks
 
 	mu     sync.Mutex // guards leases
 	leases map[*lease.Lease]bool
@@ -65,7 +64,8 @@ func (a *openAcks) look() bool {
 	if len(leases) == 0 {
 		return false
 	}
-	seen, err := table.Table{Queue: a.cfg.Table, Part: a.note}.Look(a.abandoned, a.cfg.patience(), lease.IDs(leases))
+	seen, err := table.Table{Queue: a.cfg.Table, Part: a.of.parts.note}.Look(a.of.ending.abandoned, a.cfg.patience(),
+		lease.IDs(leases))
 	a.mind("look", err)
 	a.mu.Lock()
 	defer a.mu.Unlock()

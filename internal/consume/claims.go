@@ -28,12 +28,7 @@ func (c *Consumer) newClaims() {
 		Home:      &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
 		Cleared:   c.load.cleared,
 		SpareTime: cfg.spareTime(),
-		Holder: claim.Holder{
-			Track: o.track, Lose: o.extender.Lose, Settle: o.settler.AddAll, Backlogged: o.settler.Backlogged,
-			Held:  c.load.held,
-			Delay: cfg.Delay, Doomed: cfg.Doomed, Claimed: cfg.Observer.Claimed, Delivered: cfg.Observer.Delivered,
-			Broken: func(err error) { c.Broken("claim", err) }, PassOn: o.passOn, Freed: cfg.Signals.Wake,
-		},
+		Holder:    o,
 	}
 	if cfg.StopWhenIdle {
 		own.Halt = c.load.halt

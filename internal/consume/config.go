@@ -29,16 +29,10 @@ type Config struct {
 	NewID        func() [16]byte
 	StopWhenIdle bool
 	Values       context.Context // of the contexts of leases
-	Of           any             // Of of the leases: see lease.Home
 	Health       *base.Availability
 	Isolated     *base.Isolated
 	Task         func(name, op string) *base.Task
-	// Delay and Doomed are used for claim.Holder.
-	Delay  func(l *lease.Lease, row *table.Claimed, err error) time.Duration
-	Doomed func(l *lease.Lease, row *table.Claimed)
-	// Failure returns the error of a consumer that a permanent error of op has ended.
-	Failure  func(op string, err error) error
-	Observer Observer
+	Observer     Observer
 }
 
 // LeastBacklog is the minimum number of settles that may wait. With a large Prefetch twice as many as
@@ -49,11 +43,16 @@ func (c *Config) backlog() int { return max(2*c.Prefetch, LeastBacklog) }
 
 func (c *Config) tryTimeout() time.Duration { return settle.TryTimeout(c.LeaseFor, c.StatementTimeout) }
 
-// Observer has functions that a consumer calls to report what it has done.
-type Observer struct {
-	Claimed   func(rows []table.Claimed)                           // leased
-	Delivered func(messages, bytes int, took time.Duration)        // on their way to readers
-	Known     func(l *lease.Lease, err error)                      // the outcome of a settle, before the lease has it
-	Settled   func(t settle.Tally, took time.Duration)             // a batch
-	Lost      func(l *lease.Lease, confirmed bool) (report func()) // a nil report: nothing is to be called
+// Observer is told what a consumer has done, and knows the user's functions. It is Of of the leases: see lease.Home.
+type Observer interface {
+	Claimed(rows []table.Claimed)                        // leased
+	Delivered(messages, bytes int, took time.Duration)   // on their way to readers
+	Known(l *lease.Lease, err error)                     // the outcome of a settle, before the lease has it
+	Settled(t settle.Tally, took time.Duration)          // a batch
+	Lost(l *lease.Lease, confirmed bool) (report func()) // a nil report: nothing is to be called
+	// Delay and Describe are those of claim.Holder.
+	Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration
+	Describe(l *lease.Lease, row *table.Claimed)
+	// Failed returns the error of a consumer that a permanent error of op has ended.
+	Failed(op string, err error) error
 }

@@ -32,9 +32,6 @@ type Consumer struct {
 	ending     *ending
 	membership *claim.Membership
 	owner      *owner
-	heartbeat  heartbeat
-	trimmer    trimmer
-	vacuumer   vacuumer
 	claims     claims
 	source     claim.Source // of the claimed leases
 	feed       feed
@@ -79,22 +76,17 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]},
 		load: newLoad(cfg.StopWhenIdle)}
-	c.ending = newEnding(c.load)
+	c.ending = newEnding(c)
 	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
 	if cfg.Table.Ordered {
 		c.membership = claim.NewMembership(cfg.Consumer.ID, base.Now)
 	}
-	t := &tasks{cfg: &c.cfg, note: c.parts.note, stop: c.load.stop, broken: c.Broken}
-	o := &owner{cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
-	c.owner, c.ending.owner = o, o
-	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Of
-	o.acks = &openAcks{tasks: t, abandoned: c.ending.abandoned, leases: map[*lease.Lease]bool{}}
-	o.makeSettles(c)
+	o := &owner{Observer: cfg.Observer, of: c, cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
+	c.owner = o
+	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Observer
+	o.acks = &openAcks{tasks: tasks{c, &c.cfg, c.load.stop}, leases: map[*lease.Lease]bool{}}
+	o.makeSettles()
 	c.newClaims()
-	c.heartbeat = heartbeat{tasks: t, membership: c.membership, abandoned: c.ending.abandoned, order: o.order,
-		extender: o.extender}
-	c.trimmer = trimmer{tasks: t}
-	c.vacuumer = vacuumer{tasks: t, taken: o.pace.Taken}
 	return c, nil
 }
 
@@ -127,11 +119,12 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	var claiming, feeding, finishing, rest base.Group
 	rest.Go(o.settler.Run)
 	rest.Go(o.extender.Run)
-	rest.Go(func() { c.heartbeat.run(attending) })
+	t := tasks{c, &c.cfg, c.load.stop}
+	rest.Go(func() { (&heartbeat{tasks: t}).run(attending) })
 	rest.Go(func() { o.acks.run(attending) })
-	rest.Go(c.trimmer.run)
+	rest.Go((&trimmer{tasks: t}).run)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
-		rest.Go(c.vacuumer.run)
+		rest.Go((&vacuumer{tasks: t}).run)
 	}
 	claimed := make(chan struct{})
 	claiming.Go(func() {
@@ -266,7 +259,7 @@ func (c *Consumer) Flush(ctx context.Context) error { return c.owner.settler.Flu
 
 // Broken ends the consumer with a permanent failure.
 func (c *Consumer) Broken(op string, err error) {
-	err = c.cfg.Failure(op, err)
+	err = c.cfg.Observer.Failed(op, err)
 	c.mu.Lock()
 	if c.failure == nil {
 		c.failure = err

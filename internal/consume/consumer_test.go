@@ -18,26 +18,25 @@ import (
 // TestNoLeaseIsHandledBehindTheEnd ends leases while a worker takes them, and checks as
 // supervise does: a consumer that was found idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
-	o := &owner{load: newLoad(false), pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{})}
+	c := &Consumer{load: newLoad(false)}
+	o := &owner{of: c, load: c.load, pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{})}
 	defer o.neighbour.Leave()
-	o.load.halt()
-	c := &Consumer{load: o.load, owner: o}
+	c.load.halt()
+	c.owner = o
 	o.home = lease.Home{Owner: o, Parent: t.Context()}
 	o.settler = settle.New(settle.Config{Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1,
-		IsLast:  func(int) bool { return false },
-		Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {},
-		Stored: func(time.Time, settle.Tally, []*lease.Lease) {}}, t.Context())
+		Owner: unconcerned{}}, t.Context())
 	o.settler.Close()
 	for range 100_000 {
 		l := &lease.Lease{Home: &o.home}
 		l.Period.Begin(math.MaxInt64, 0)
-		o.load.leases.Store(1)
+		c.load.leases.Store(1)
 		var idle atomic.Bool
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			l.Lose(lease.Expired)
-			if o.load.holds() == 0 {
+			if c.load.holds() == 0 {
 				idle.Store(true)
 			}
 		}()
@@ -48,3 +47,12 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 		<-done
 	}
 }
+
+// unconcerned is the owner of a settler that stores nothing.
+type unconcerned struct{}
+
+func (unconcerned) IsLast(int) bool                                { return false }
+func (unconcerned) Awaited(*lease.Lease) bool                      { return false }
+func (unconcerned) Known(*lease.Lease, error)                      {}
+func (unconcerned) Stored(time.Time, settle.Tally, []*lease.Lease) {}
+func (unconcerned) Broken(string, error)                           {}

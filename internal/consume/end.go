@@ -14,7 +14,7 @@ import (
 const (
 	// Grace is how long handlers may continue after the end of their contexts.
 	Grace = time.Second
-	// StoreFor is the time to store settles and releases after that.
+	// StoreFor is the time to store settles and releases after that, and to remove the row of a consumer that ends.
 	StoreFor = 5 * time.Second
 	// abandonFor is the time that statements have to return after they were cancelled.
 	abandonFor = 100 * time.Millisecond
@@ -22,8 +22,7 @@ const (
 
 // ending is the progress of the end of a consumer. The package comment has its states.
 type ending struct {
-	load  *load
-	owner *owner
+	of *Consumer
 
 	// abandoned ends when unstored settles are dropped, or when nothing is left.
 	abandoned    context.Context
@@ -39,9 +38,9 @@ type ending struct {
 	idle     chan struct{}  // every handler has ended as well
 }
 
-func newEnding(o *load) *ending {
-	e := &ending{load: o, interrupted: make(chan struct{}), ended: make(chan struct{}), finished: make(chan struct{}),
-		idle: make(chan struct{})}
+func newEnding(c *Consumer) *ending {
+	e := &ending{of: c, interrupted: make(chan struct{}), ended: make(chan struct{}),
+		finished: make(chan struct{}), idle: make(chan struct{})}
 	e.abandoned, e.abandon = context.WithCancel(context.Background())
 	return e
 }
@@ -98,7 +97,7 @@ func (e *ending) await(bound context.Context) Left {
 
 // giveUp ends the consumer after the time to drain.
 func (e *ending) giveUp() Left {
-	e.owner.home.EndContexts(lease.ErrStopped)
+	e.of.owner.home.EndContexts(lease.ErrStopped)
 	if within(Grace, e.idle) {
 		return Left{}
 	}
@@ -108,21 +107,21 @@ func (e *ending) giveUp() Left {
 	}
 	left := e.left(e.back)
 	e.abandon()
-	e.owner.settler.Close()
+	e.of.owner.settler.Close()
 	left.Stuck = !within(abandonFor, e.finished)
-	left.Handlers = int(e.load.handlers.Load())
+	left.Handlers = int(e.of.load.handlers.Load())
 	return left
 }
 
 // left returns what has not ended. back are the leases that were taken from readers.
 func (e *ending) left(back []*lease.Lease) Left {
-	unstored := int(e.load.leases.Load())
+	unstored := int(e.of.load.leases.Load())
 	for _, l := range back {
 		if l.State() == lease.Settling {
 			unstored--
 		}
 	}
-	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(e.load.handlers.Load())}
+	return Left{Leases: len(back), Settles: max(0, unstored), Handlers: int(e.of.load.handlers.Load())}
 }
 
 // drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A
@@ -132,13 +131,13 @@ func (e *ending) drain() {
 	for e.abandoned.Err() == nil {
 		var again <-chan time.Time
 		if e.awaited() <= 0 {
-			if !e.owner.acks.look() || e.revoked.Load() {
+			if !e.of.owner.acks.look() || e.revoked.Load() {
 				return
 			}
 			again = time.After(pause.Pause())
 		}
 		select {
-		case <-e.load.drained:
+		case <-e.of.load.drained:
 		case <-e.abandoned.Done():
 		case <-again:
 		}
@@ -148,25 +147,25 @@ func (e *ending) drain() {
 // awaited returns how many leases and handlers the end waits for.
 func (e *ending) awaited() int {
 	if e.revoked.Load() {
-		return int(e.load.leases.Load())
+		return int(e.of.load.leases.Load())
 	}
-	return e.load.holds()
+	return e.of.load.holds()
 }
 
 // revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the
 // messages of a running claim.
 func (e *ending) revoke() {
-	for _, l := range e.owner.extender.Held() {
+	for _, l := range e.of.owner.extender.Held() {
 		if release := l.Revoke(); release != nil {
 			e.back = append(e.back, release)
 		}
 	}
 	if len(e.back) > 0 {
-		e.owner.extender.Track(slices.Clone(e.back)) // Track removes leases from its slice
-		e.owner.settler.AddAll(e.back...)
+		e.of.owner.extender.Track(slices.Clone(e.back)) // Track removes leases from its slice
+		e.of.owner.settler.AddAll(e.back...)
 	}
 	e.revoked.Store(true)
-	base.Signal(e.load.drained)
+	base.Signal(e.of.load.drained)
 }
 
 func isClosed(ch <-chan struct{}) bool {

@@ -7,24 +7,15 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// leaveTimeout is how long an ending consumer tries to remove its row.
-const leaveTimeout = 5 * time.Second
-
 // heartbeat maintains the consumer's row, and reads the policy of the queue.
 type heartbeat struct {
-	*tasks
-	membership *claim.Membership
-	abandoned  context.Context
-	order      *claim.Slots // of an ordered queue, otherwise nil
-	extender   *settle.Extender
-	known      sqlbatch.Policy // as of the last heartbeat
+	tasks
+	known sqlbatch.Policy // as of the last heartbeat
 }
 
 // run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages
@@ -32,26 +23,27 @@ type heartbeat struct {
 func (h *heartbeat) run(ctx context.Context) {
 	chore := h.cfg.Task("consumers", "join")
 	defer chore.End()
-	former, _ := h.membership.Until()
+	order := h.of.owner.order // of an ordered queue, otherwise nil
+	former, _ := h.of.membership.Until()
 	for ctx.Err() == nil {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
 		as := h.cfg.Consumer
-		as.ID = h.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
+		as.ID = h.of.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()
 		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)
-		if err != nil && h.order != nil {
+		if err != nil && order != nil {
 			pause /= 4
 		}
-		if err == nil && h.order != nil {
-			begins, lasts := h.membership.Joined(lease.After(began, h.cfg.LeaseFor))
+		if err == nil && order != nil {
+			begins, lasts := h.of.membership.Joined(lease.After(began, h.cfg.LeaseFor))
 			if !lasts {
 				pause = 0
 			}
 			if begins {
-				h.order.Hurry() // slots might be free
+				order.Hurry() // slots might be free
 			}
-			h.extender.Wake() // leases may last longer now
+			h.of.owner.extender.Wake() // leases may last longer now
 		}
 		if err == nil {
 			joined := base.Now()
@@ -66,11 +58,11 @@ func (h *heartbeat) run(ctx context.Context) {
 		}
 		batch.Sleep(ctx, pause)
 	}
-	if h.abandoned.Err() == nil {
+	if h.of.ending.abandoned.Err() == nil {
 		// A failure does not matter: the row expires.
-		id, _ := h.membership.Until()
-		_, err := h.do(h.abandoned, min(h.cfg.StatementTimeout, leaveTimeout), h.cfg.Table.SQL.Leave(id), nil)
-		if err == nil && h.order != nil {
+		id, _ := h.of.membership.Until()
+		_, err := h.do(h.of.ending.abandoned, min(h.cfg.StatementTimeout, StoreFor), h.cfg.Table.SQL.Leave(id), nil)
+		if err == nil && order != nil {
 			h.cfg.Signals.Wake() // its slots are free, and the shares of other consumers are greater
 		}
 	}
@@ -89,12 +81,12 @@ func (h *heartbeat) learnPolicy(ctx context.Context, timeout time.Duration) erro
 		return err
 	}
 	if found.Version == 0 {
-		h.broken("join", ErrNoQueue)
+		h.of.Broken("join", ErrNoQueue)
 		return nil
 	}
 	h.cfg.Table.SetPolicy(found.Policy)
-	if h.order != nil && found.Policy != h.known {
-		h.order.PolicyChanged()
+	if h.of.owner.order != nil && found.Policy != h.known {
+		h.of.owner.order.PolicyChanged()
 	}
 	h.known = found.Policy
 	return nil

@@ -12,9 +12,11 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// owner is the lease.Owner of a consumer's leases. Package settle stores settles and extensions, and owner processes
-// their outcomes.
+// owner is the lease.Owner of a consumer's leases, and the consumer as packages claim and settle see it. Package settle
+// stores settles and extensions, and owner processes their outcomes.
 type owner struct {
+	Observer
+	of        *Consumer
 	cfg       *Config
 	load      *load
 	home      lease.Home
@@ -30,51 +32,57 @@ type owner struct {
 }
 
 // makeSettles makes the settler and the extender of a consumer.
-func (o *owner) makeSettles(c *Consumer) {
+func (o *owner) makeSettles() {
 	cfg := o.cfg
 	traits := cfg.Table.Dialect.Traits()
 	o.settler = settle.New(settle.Config{
-		Table: table.Table{Queue: cfg.Table, Part: c.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, IsLast: cfg.Table.IsLast, Timeout: cfg.tryTimeout(),
+		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
+		Health: cfg.Health, Owner: o, Timeout: cfg.tryTimeout(),
 		LookTimeout: min(cfg.tryTimeout(), cfg.spareTime()), Linger: settle.Linger(cfg.LeaseFor),
-		Room:    cfg.backlog(),
-		Awaited: func(l *lease.Lease) bool { return o.order != nil && o.order.Awaited(l) }, Isolated: cfg.Isolated.Set,
-		Known: cfg.Observer.Known, Stored: o.stored, Broken: c.Broken,
-	}, c.ending.abandoned)
+		Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
+	}, o.of.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
-		Table: table.Table{Queue: cfg.Table, Part: c.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
+		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
-		Taken:   func() int64 { return c.feed.Taken() },
-		Mover:   lease.MoverOf(cfg.Values),
-		Timeout: cfg.StatementTimeout, Consumer: c.membership.Until,
-		Lost: cfg.Observer.Lost, Unread: func() { o.unread(c.feed) },
+		Mover: lease.MoverOf(cfg.Values), Timeout: cfg.StatementTimeout, Holder: o,
 	})
 }
 
-// track registers leases that may be delivered from now on, for extension.
-func (o *owner) track(leases []*lease.Lease) {
+func (o *owner) IsLast(failures int) bool            { return o.cfg.Table.IsLast(failures) }
+func (o *owner) Awaited(l *lease.Lease) bool         { return o.order != nil && o.order.Awaited(l) }
+func (o *owner) Broken(op string, err error)         { o.of.Broken(op, err) }
+func (o *owner) SettleAll(leases ...*lease.Lease)    { o.settler.AddAll(leases...) }
+func (o *owner) Backlogged() bool                    { return o.settler.Backlogged() }
+func (o *owner) Lose(l *lease.Lease, to lease.State) { o.extender.Lose(l, to) }
+func (o *owner) Held() (leases, handlers int)        { return o.load.held() }
+func (o *owner) Freed()                              { o.cfg.Signals.Wake() }
+func (o *owner) Taken() int64                        { return o.of.feed.Taken() }
+func (o *owner) Until() ([16]byte, time.Duration)    { return o.of.membership.Until() }
+
+// Track registers leases that may be delivered from now on, for extension.
+func (o *owner) Track(leases []*lease.Lease) {
 	o.load.leases.Add(int64(len(leases)))
 	o.extender.Track(leases)
 }
 
-// unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the
+// Unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the
 // owner of the slot would only read them again.
-func (o *owner) unread(f feed) {
+func (o *owner) Unread() {
 	if o.order == nil {
 		o.pace.Rest(o.cfg.LeaseFor)
-		f.ReleaseAll()
+		o.of.feed.ReleaseAll()
 	}
 }
 
-// passOn wakes another consumer of a plain queue. In an ordered queue each owner of a slot is notified.
-func (o *owner) passOn() {
+// PassOn wakes another consumer of a plain queue. In an ordered queue each owner of a slot is notified.
+func (o *owner) PassOn() {
 	if !o.cfg.Table.Ordered {
 		o.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
 	}
 }
 
-// stored counts a batch of settles, reports lost leases, and records where messages are available again.
-func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
+// Stored counts a batch of settles, reports lost leases, and records where messages are available again.
+func (o *owner) Stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	o.count(t, time.Since(began))
 	var released []*lease.Lease
 	var slots notify.Slots
@@ -82,7 +90,7 @@ func (o *owner) stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 		if err := l.Outcome(); err != nil {
 			failed, ok := err.(*lease.FailedError)
 			if refused := ok && failed.Refused; refused || err == lease.ErrLost {
-				if report := o.cfg.Observer.Lost(l, !refused); report != nil {
+				if report := o.Lost(l, !refused); report != nil {
 					report()
 				}
 			}
@@ -114,7 +122,7 @@ func (o *owner) count(t settle.Tally, took time.Duration) {
 	if t == (settle.Tally{}) {
 		return
 	}
-	o.cfg.Observer.Settled(t, took)
+	o.Settled(t, took)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.settled.Add(t)

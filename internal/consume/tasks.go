@@ -14,18 +14,17 @@ import (
 // tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and openAcks.
 // They use sessions of kind Note, so that neither claims nor settles wait for a session.
 type tasks struct {
-	cfg    *Config
-	note   *session.Part
-	stop   context.Context
-	broken func(op string, err error)
+	of   *Consumer
+	cfg  *Config
+	stop context.Context
 }
 
 // do runs a statement with low priority, and returns how long it took.
-func (t *tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement,
+func (t tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement,
 	scan func(*sql.Rows) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return t.note.RunPatient(ctx, st, scan)
+	return t.of.parts.note.RunPatient(ctx, st, scan)
 }
 
 // spareTime is the timeout of a statement that no message waits for. If all statements share one connection, leases
@@ -41,14 +40,14 @@ func (c *Config) spareTime() time.Duration {
 func (c *Config) patience() time.Duration { return settle.Patience(c.LeaseFor, c.StatementTimeout) }
 
 // report reports the result of a task, and ends the consumer if it is hopeless.
-func (t *tasks) report(of *base.Task, op string, err error) {
+func (t tasks) report(of *base.Task, op string, err error) {
 	of.Report(err)
 	t.mind(op, err)
 }
 
 // mind ends the consumer if err is hopeless. It is for statements that are repeated whatever their outcome.
-func (t *tasks) mind(op string, err error) {
+func (t tasks) mind(op string, err error) {
 	if session.Hopeless(err) {
-		t.broken(op, err)
+		t.of.Broken(op, err)
 	}
 }

@@ -16,7 +16,7 @@ const trimRows = 1000
 // trimmer deletes dead and done messages that the queue's policy does not keep, and returns free pages. It keeps no
 // session.
 type trimmer struct {
-	*tasks
+	tasks
 	done, dead int64 // where the last round ended
 	most       int   // maximum number of messages of the next step
 }

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -15,9 +16,8 @@ import (
 // by itself; the database lets one session of all processes vacuum at a time. A consumer that took no message runs no
 // statement.
 type vacuumer struct {
-	*tasks
-	taken func() int64 // messages that the consumer has taken
-	pace  vacuumPace
+	tasks
+	pace vacuumPace
 }
 
 // run checks until the consumer stops, which cancels the running statement.
@@ -27,7 +27,7 @@ func (v *vacuumer) run() {
 	every := v.cfg.VacuumEvery
 	for v.stop.Err() == nil {
 		batch.Sleep(v.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
-		if taken := v.taken(); v.stop.Err() == nil && v.pace.due(base.Now(), taken) {
+		if taken := v.of.owner.pace.Taken(); v.stop.Err() == nil && v.pace.due(base.Now(), taken) {
 			v.vacuumIfWorn(chore)
 		}
 	}
@@ -51,10 +51,11 @@ func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 		return
 	}
 	if w.denied != "" {
-		chore.Report(&DeniedError{w.denied})
+		chore.Report(fmt.Errorf("%w: %s; or make autovacuum run more often (autovacuum_naptime = '5s')", ErrDenied,
+			w.denied))
 		return
 	}
-	done, ok := v.note.Turn()
+	done, ok := v.of.parts.note.Turn()
 	if !ok {
 		return // a vacuum of another queue is running
 	}
@@ -62,7 +63,7 @@ func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 	ctx, cancel := context.WithTimeout(v.stop, vacuumTimeout)
 	defer cancel()
 	began := base.Now()
-	err = v.note.Run(ctx, v.cfg.Table.SQL.Vacuum(), nil)
+	err = v.of.parts.note.Run(ctx, v.cfg.Table.SQL.Vacuum(), nil)
 	took := base.Now() - began
 	if err == nil {
 		batch.Sleep(v.stop, wearDelay)
@@ -90,10 +91,5 @@ func (v *vacuumer) wear() (w wear, err error) {
 	return w, err
 }
 
-// DeniedError reports a vacuum that was not tried because the database would refuse it.
-type DeniedError struct{ remedy string }
-
-func (e *DeniedError) Error() string {
-	return fmt.Sprintf("this role has no permission to vacuum the live table, which grows until autovacuum runs: %s; "+
-		"or make autovacuum run more often (autovacuum_naptime = '5s')", e.remedy)
-}
+// ErrDenied reports a vacuum that was not tried because the database would refuse it.
+var ErrDenied = errors.New("this role has no permission to vacuum the live table, which grows until autovacuum runs")

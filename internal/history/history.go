@@ -30,7 +30,7 @@ const (
 	// waits for one.
 	timeout = 5 * time.Second
 	// thinEvery is the interval at which one of all processes deletes old samples.
-	thinEvery = time.Minute
+	thinEvery = 6 * Every
 )
 
 // Recorder counts what a program does with one queue, and adds it to the samples. It is safe for concurrent use.

@@ -18,8 +18,8 @@ import (
 // A claim counts as that poll, even if it found messages. A poll, however, also returns when the next message is due.
 // After a claim that found messages it may be delayed, and is made every lookEvery.
 //
-// A consumer listens only while it is idle: it leaves after a claim that found as many messages as requested, if a value
-// arrives in the pause after one that found less, and while its readers are busy.
+// A consumer listens only while it is idle: it leaves after a claim that found as many messages as requested, if a
+// value arrives in the pause after one that found less, and while its readers are busy.
 //
 // On an ordered queue the consumer listens for the slots that it owns.
 type Subscription struct {
@@ -52,14 +52,11 @@ func (s *Subscription) Heard() <-chan struct{} { return s.heard }
 func (s *Subscription) Live() bool { return s.live }
 
 const (
-	// mutedFor is how long a consumer does not listen after the channel was closed.
-	mutedFor = time.Second
-
 	// ShortPause is too short for Listen. A consumer that has just become idle is often busy again soon.
 	ShortPause = 15 * time.Millisecond
 
 	// lookEvery is the maximum time between polls of a subscriber that is woken for messages: others that were sent
-	// with them might be due later.
+	// with them might be due later. After the channel was closed the consumer does not listen for as long.
 	lookEvery = time.Second
 )
 
@@ -107,7 +104,7 @@ func (s *Subscription) Received(open bool) (look bool) {
 	s.live, s.woken = true, true
 	if !open {
 		s.Unsubscribe()
-		s.muted = base.Now() + mutedFor
+		s.muted = base.Now() + lookEvery
 	}
 	return look
 }

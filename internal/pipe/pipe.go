@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -207,19 +208,13 @@ func (p *Pipe) late(ctx context.Context, item *Item, began time.Time, err error)
 // nack releases an input that cannot be replaced, as a failed attempt.
 func (p *Pipe) nack(item *Item, err error) {
 	l := item.In
-	err = &outputError{p.cfg.Reason, err}
+	err = p.unstorable(err)
 	l.Op, l.Delay, l.Text, l.Cause = lease.Nack, p.cfg.Failed(item, err), err.Error(), sqlbatch.CauseOutput
 	p.cfg.From.SettleAll(l)
 }
 
-// outputError is the reason why an output cannot be stored.
-type outputError struct {
-	reason string
-	err    error
-}
-
-func (e *outputError) Error() string { return e.reason + e.err.Error() }
-func (e *outputError) Unwrap() error { return e.err }
+// unstorable is the reason why an output cannot be stored.
+func (p *Pipe) unstorable(err error) error { return fmt.Errorf("%s%w", p.cfg.Reason, err) }
 
 // absent looks up inputs that a transaction did not ack. It leaves out inputs whose rows are locked.
 func (p *Pipe) absent(ctx context.Context, items []*Item) (outcomes []batch.Outcome[*Item], err error) {
@@ -285,7 +280,7 @@ func (p *Pipe) failed(o batch.Outcome[*Item]) error {
 		}
 		return &lease.FailedError{Op: "pipe", Unknown: o.Unknown || l.MaybeApplied, Err: o.Err}
 	case class == sqlbatch.BadRow:
-		l.Op, l.Text, l.Cause = lease.Dead, (&outputError{p.cfg.Reason, o.Err}).Error(), sqlbatch.CauseOutput
+		l.Op, l.Text, l.Cause = lease.Dead, p.unstorable(o.Err).Error(), sqlbatch.CauseOutput
 		p.cfg.From.SettleAll(l)
 	default:
 		p.nack(o.Item, o.Err)

@@ -76,7 +76,6 @@ func (e *UndecidedError) Unwrap() error { return e.Err }
 // total.
 const (
 	keyTries     = 10
-	keyPauseLow  = 5 * time.Millisecond
 	keyPauseHigh = 500 * time.Millisecond
 )
 
@@ -91,12 +90,12 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 	for n := range rows {
 		index[rows[n].ID] = n
 	}
-	pause := batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+	pause := batch.Backoff{Low: batch.LowPause, High: keyPauseHigh}
 	tries, before := 0, len(rows)
 	var refused error
 	for open = rows; len(open) > 0; {
 		if len(open) < before {
-			tries, before, pause = 0, len(open), batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+			tries, before, pause = 0, len(open), batch.Backoff{Low: batch.LowPause, High: keyPauseHigh}
 		}
 		if tries == keyTries {
 			return open, &UndecidedError{open[0], refused}

@@ -73,8 +73,10 @@ func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far b
 const roundTrips = 12
 
 const (
-	probeTimeout = 5 * time.Second
-	probeTries   = 3
+	// answerTimeout is how long a connection has to answer a ping or a ROLLBACK. It is short: a connection that does
+	// not is closed, which has the same effect.
+	answerTimeout = 5 * time.Second
+	probeTries    = 3
 )
 
 // probed returns a connection that answers a ping: conn, or another one in its place.
@@ -96,7 +98,7 @@ func probed(ctx context.Context, db *sql.DB, conn *sql.Conn) (*sql.Conn, error) 
 
 // answers pings the database and waits for its answer.
 func answers(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return conn.PingContext(ctx)
 }

@@ -59,7 +59,7 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 		return s.one(ctx, sqlbatch.Statement{Text: s.dialect.Commit()}, nil)
 	}()
 	if err != nil && begun {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 		defer cancel()
 		if _, e := s.conn.ExecContext(undo, "ROLLBACK"); e != nil {
 			s.broken = true
@@ -67,10 +67,6 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 	}
 	return err
 }
-
-// rollbackTimeout is short: a connection that cannot roll back is closed, which
-// has the same effect.
-const rollbackTimeout = 5 * time.Second
 
 // each runs the statements of st in order, in the open transaction.
 func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {

@@ -31,19 +31,24 @@ type ExtenderConfig struct {
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
 	LeaseFor time.Duration
-	// MaxExtend is how long a lease is extended after a reader has taken it. Taken returns how many leases readers have
-	// taken from the consumer's channel.
+	// MaxExtend is how long a lease is extended after a reader has taken it.
 	MaxExtend time.Duration
-	Taken     func() int64
 	Mover     *lease.Mover  // between the channel and the readers, or nil
 	Timeout   time.Duration // the maximum time of a statement
-	// Consumer returns the ID of the consumer in the database, and when all of its leases end at the latest.
-	Consumer func() (id [16]byte, ends time.Duration)
+	Holder
+}
+
+// Holder is the consumer of an Extender.
+type Holder interface {
+	// Taken returns how many leases readers have taken from the consumer's channel.
+	Taken() int64
+	// Until returns the ID of the consumer in the database, and when all of its leases end at the latest.
+	Until() (id [16]byte, ends time.Duration)
 	// Lost is called when a lease is no longer held: it has expired, or is lost in the database. The returned function,
 	// if not nil, is called later; only Close waits for it.
-	Lost func(l *lease.Lease, confirmed bool) (report func())
+	Lost(l *lease.Lease, confirmed bool) (report func())
 	// Unread is called when readers have taken no lease for MaxExtend although leases wait.
-	Unread func()
+	Unread()
 }
 
 // Extender tracks the leases that a consumer holds, delivered or in the buffer, and leases whose settle is not stored
@@ -65,8 +70,7 @@ type Extender struct {
 	mu      sync.Mutex       // guards what follows
 	tracked [][]*lease.Lease // one slice per claim, so that registering costs one append
 	taken   int64            // at the last review
-	moved   time.Duration    // when readers last took a lease, or none waited
-	unread  time.Duration    // when Unread was last called
+	moved   time.Duration    // when readers last took a lease, or none waited, or Unread was called
 	count   int              // leases in tracked, including ended ones
 	sweepAt int              // count at which Track drops ended leases
 
@@ -154,7 +158,7 @@ func (x *Extender) due(l *lease.Lease, now time.Duration) bool {
 	if deadline-now >= x.cfg.LeaseFor*5/6 || now >= l.Period.Until() {
 		return false
 	}
-	_, ends := x.cfg.Consumer()
+	_, ends := x.cfg.Until()
 	return deadline < ends
 }
 
@@ -199,14 +203,14 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		x.taken, x.moved = taken, now
 	}
 	x.moved = max(x.moved, last)
-	reads, waiting := now-x.moved < x.cfg.MaxExtend, 0
+	waiting := 0
 	x.drop(func(l *lease.Lease) bool {
 		state := l.State()
 		if l.Ended() || state != lease.Held && state != lease.Settling {
 			return l.Ended()
 		}
 		if buffered := l.Number.Waits(taken); state == lease.Held && (buffered || offers && l.Item.ID == offered) {
-			if waiting++; buffered || reads {
+			if waiting++; buffered || now-last < x.cfg.MaxExtend {
 				l.Period.KeepUntil(now + x.cfg.MaxExtend)
 			}
 		}
@@ -222,12 +226,9 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		}
 		return false
 	})
-	if waiting == 0 {
+	unread := waiting > 0 && now-x.moved >= x.cfg.MaxExtend
+	if waiting == 0 || unread {
 		x.moved = now
-	}
-	unread := now-max(x.moved, x.unread) >= x.cfg.MaxExtend
-	if unread {
-		x.unread = now
 	}
 	x.mu.Unlock()
 	if unread {
@@ -308,7 +309,7 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension,
 	})
 	items := make([]sqlbatch.Item, 0, len(extensions))
 	start := base.Now()
-	consumer, ends := x.cfg.Consumer() // before final: it is the consumer of the leases that are not
+	consumer, ends := x.cfg.Until() // before final: it is the consumer of the leases that are not
 	for _, e := range extensions {
 		if s := e.Lease.State(); (s == lease.Held || s == lease.Settling) && !final(e.Lease) {
 			items = append(items, e.Lease.Item)
@@ -407,7 +408,7 @@ func (x *Extender) Extend(ctx context.Context, l *lease.Lease, d, timeout time.D
 func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout time.Duration, skip bool) (held bool,
 	row lease.RowState, err error) {
 	start := base.Now()
-	consumer, ends := x.cfg.Consumer()
+	consumer, ends := x.cfg.Until()
 	if final(l) { // after Consumer: see write
 		return false, lease.RowTaken, nil
 	}

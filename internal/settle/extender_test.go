@@ -23,17 +23,27 @@ func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
 		Table: extensions{f}, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor,
 		Timeout:   10 * time.Second,
-		MaxExtend: time.Hour, Taken: func() int64 { return f.taken.Load() }, Unread: func() { f.unread.Add(1) },
-		Consumer: func() ([16]byte, time.Duration) { return [16]byte{9}, *ends },
-		Lost: func(l *lease.Lease, confirmed bool) func() {
-			return func() { f.lost = append(f.lost, map[bool]string{true: "lost", false: "expired"}[confirmed]) }
-		},
+		MaxExtend: time.Hour, Holder: holder{f, ends},
 	})
 	var running sync.WaitGroup
 	running.Go(f.extender.Run)
 	end = sync.OnceFunc(func() { f.extender.End(); running.Wait(); f.extender.Close() })
 	f.t.Cleanup(end) // for a test that has failed
 	return end
+}
+
+// holder is the consumer of an Extender, whose leases end at *ends at the latest.
+type holder struct {
+	*fake
+	ends *time.Duration
+}
+
+func (h holder) Taken() int64                     { return h.taken.Load() }
+func (h holder) Until() ([16]byte, time.Duration) { return [16]byte{9}, *h.ends }
+func (h holder) Unread()                          { h.unread.Add(1) }
+
+func (h holder) Lost(_ *lease.Lease, confirmed bool) func() {
+	return func() { h.lost = append(h.lost, map[bool]string{true: "lost", false: "expired"}[confirmed]) }
 }
 
 func forever() *time.Duration { d := time.Duration(math.MaxInt64); return &d }

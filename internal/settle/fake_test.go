@@ -69,17 +69,7 @@ var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, DeadLetterItems: 10}
 func (f *fake) start(change func(*settle.Config)) (end func()) {
 	cfg := settle.Config{
 		Table: f, Traits: traits, Classify: classify, Health: health{},
-		IsLast: func(failures int) bool { return failures >= 3 }, Timeout: 10 * time.Second,
-		Linger: 10 * time.Millisecond, Room: 1000,
-		Awaited: func(*lease.Lease) bool { return false }, Isolated: func(int, error) {},
-		Known: func(*lease.Lease, error) { f.note("known") },
-		Stored: func(_ time.Time, t settle.Tally, _ []*lease.Lease) {
-			f.note("stored")
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.stored = append(f.stored, t)
-		},
-		Broken: func(op string, err error) { f.mu.Lock(); defer f.mu.Unlock(); f.broken = append(f.broken, op) },
+		Owner: f, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000, Isolated: func(int, error) {},
 	}
 	if change != nil {
 		change(&cfg)
@@ -91,6 +81,23 @@ func (f *fake) start(change func(*settle.Config)) (end func()) {
 	end = sync.OnceFunc(func() { f.settler.Close(); running.Wait(); cancel() })
 	f.t.Cleanup(func() { cancel(); end() }) // for a test that has failed
 	return end
+}
+
+func (f *fake) IsLast(failures int) bool  { return failures >= 3 }
+func (*fake) Awaited(*lease.Lease) bool   { return false }
+func (f *fake) Known(*lease.Lease, error) { f.note("known") }
+
+func (f *fake) Stored(_ time.Time, t settle.Tally, _ []*lease.Lease) {
+	f.note("stored")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stored = append(f.stored, t)
+}
+
+func (f *fake) Broken(op string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = append(f.broken, op)
 }
 
 // lease returns a lease of a message in the table.

@@ -38,24 +38,29 @@ type Config struct {
 	Traits   sqlbatch.Traits
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
-	IsLast   func(failures int) bool // a nack after so many failed attempts dead-letters
-	Timeout  time.Duration           // of one statement
+	Owner
+	Timeout time.Duration // of one statement
 	// LookTimeout is the timeout of a query for settles that their statement did not return.
 	LookTimeout time.Duration
 	Linger      time.Duration // of a settle that no call waits for
 	// How many settles may wait before Add blocks; with more than half of them it is backlogged
 	Room int
-
-	// Awaited reports that other messages wait for a settle.
-	Awaited func(*lease.Lease) bool
 	// Isolated is called with the number of isolated settles when it changes.
 	Isolated func(items int, err error)
+}
+
+// Owner is the consumer of a Settler.
+type Owner interface {
+	// IsLast reports that a nack after so many failed attempts dead-letters.
+	IsLast(failures int) bool
+	// Awaited reports that other messages wait for a settle.
+	Awaited(*lease.Lease) bool
 	// Known is called for each settle whose outcome is known, before any caller gets it.
-	Known func(l *lease.Lease, err error)
+	Known(l *lease.Lease, err error)
 	// Stored is called for each batch of settles, after their outcomes were published.
-	Stored func(began time.Time, t Tally, leases []*lease.Lease)
+	Stored(began time.Time, t Tally, leases []*lease.Lease)
 	// Broken is called with a permanent error.
-	Broken func(op string, err error)
+	Broken(op string, err error)
 }
 
 // Tally counts the outcomes of a batch of settles.
@@ -96,8 +101,6 @@ const (
 	// moment is how long a statement may take before the next batch is stored concurrently: longer than in a healthy
 	// database.
 	moment = 250 * time.Millisecond
-	// awaitedLinger is how long a settle that a caller waits for may linger if there are many at once.
-	awaitedLinger = 5 * time.Millisecond
 )
 
 // Linger is how long a settle that no call waits for waits for others to join its statement: a small part of a lease.
@@ -122,7 +125,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
-		Linger: cfg.Linger, AwaitedLinger: awaitedLinger, Capacity: cfg.Room, Moment: moment, Workers: workers,
+		Linger: cfg.Linger, AwaitedLinger: cfg.Linger, Capacity: cfg.Room, Moment: moment, Workers: workers,
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
 			Timeout: cfg.Timeout},
 		Isolated: cfg.Isolated,

@@ -160,10 +160,7 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		end()
 		f.settler = settle.New(settle.Config{
 			Table: f, Traits: traits, Classify: classify, Health: health{},
-			IsLast: func(failures int) bool { return failures >= 3 }, Timeout: time.Second,
-			Linger: time.Millisecond, Room: 10,
-			Awaited: func(*lease.Lease) bool { return false }, Known: func(*lease.Lease, error) {},
-			Stored: func(time.Time, settle.Tally, []*lease.Lease) {}, Broken: func(string, error) {},
+			Owner: f, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
 		}, ctx)
 		var running sync.WaitGroup
 		running.Go(f.settler.Run)
