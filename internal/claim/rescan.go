@@ -31,7 +31,7 @@ type rescans struct {
 
 	found   chan rescan // result of the one that runs, of capacity 1
 	running base.Group
-	failed  bool // the last rescan failed, or a claim since
+	failed  bool // a rescan failed, or a claim, since the last claim that succeeded
 }
 
 func newRescans(in *intake) *rescans {
@@ -142,7 +142,7 @@ func (v *rescans) ended(r rescan) bool {
 	if r.err != nil && table.IsPermanent(v.cfg.Classify(r.err)) {
 		v.cfg.Holder.Broken("claim", r.err)
 	}
-	v.failed = r.err != nil
+	v.failed = v.failed || r.err != nil // a claim that has failed in the meantime still counts
 	if r.Known {
 		v.lost, v.lapsed = r.Lost, r.Lapsed
 	}
