@@ -160,7 +160,7 @@ func pausedRetries(w *world) {
 	})
 	w.pass(10 * time.Second)
 	faults.Inject(nil)
-	require.LessOrEqual(w, statements.Load(), int64(15))
+	require.LessOrEqual(w, statements.Load(), int64(22))
 	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
 	for range n {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
