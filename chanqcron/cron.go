@@ -47,8 +47,13 @@ func (c *Cron[T]) Ensure(ctx context.Context, schedules ...Schedule[T]) error {
 	var rows [][]any
 	var wrong []error
 	plans := make([]plan, len(schedules))
+	names := map[string]bool{}
 	for i, s := range schedules {
 		s, err := s.complete()
+		if err == nil && names[s.Name] {
+			err = errors.New("two schedules have this name")
+		}
+		names[s.Name] = true
 		if err == nil {
 			plans[i], _ = planOf(s.Line, s.Zone)
 			var row []any
@@ -74,6 +79,9 @@ func (c *Cron[T]) Ensure(ctx context.Context, schedules ...Schedule[T]) error {
 			if errors.Is(err, ErrNotFound) {
 				err = c.change(ctx, text, row...)
 			}
+		}
+		if errors.Is(err, ErrNotFound) {
+			err = errors.New("a schedule of another queue has this name: choose another one, or remove that schedule")
 		}
 		if err != nil {
 			return failed("ensure", schedules[i].Name, err)
@@ -109,9 +117,11 @@ func (c *Cron[T]) row(s Schedule[T]) ([]any, error) {
 const (
 	// longest is how long Run does not read the table, in which other processes may have changed something.
 	longest = 30 * time.Second
-	// retryAfter is the pause after an error, such as an outage: the row still has the tick.
+	// retryAfter is the pause after an error, such as an outage: the row still has the tick. It doubles up to longest for
+	// a schedule whose ticks keep failing, for example because another connection has locked its row.
 	retryAfter = time.Second
-	// patience is how long a tick waits for a process that holds the row, and a read for its answer.
+	// patience is how long a tick waits for a process that holds the row, and a read for its answer. After a failure a
+	// tick waits for retryAfter, so that it does not delay the others.
 	patience = 10 * time.Second
 )
 
@@ -131,7 +141,7 @@ func (c *Cron[T]) Run(ctx context.Context) error {
 		c.Failed(err)
 		c.sleep(ctx, retryAfter)
 	}
-	r := runner[T]{c, render(names, dueText), render(names, tickText), map[[2]string]*known{}}
+	r := runner[T]{c, render(names, dueText), render(names, tickText), map[[2]string]*known{}, map[string]rest{}}
 	for ctx.Err() == nil {
 		pause, err := r.round(ctx)
 		if ctx.Err() != nil {
@@ -139,7 +149,6 @@ func (c *Cron[T]) Run(ctx context.Context) error {
 		}
 		if err != nil {
 			c.Failed(err)
-			pause = min(pause, retryAfter)
 		}
 		c.sleep(ctx, pause)
 	}
@@ -161,6 +170,13 @@ type runner[T any] struct {
 	*Cron[T]
 	due, tick string
 	known     map[[2]string]*known // the plans of the rows of the latest round, by line and zone
+	rests     map[string]rest      // of schedules whose last tick has failed, by name
+}
+
+// rest is how long a schedule waits after a failure, so that it neither delays the others nor fills the log.
+type rest struct {
+	pause time.Duration
+	until time.Time
 }
 
 // known is a plan, or the reason why this program has none.
@@ -182,7 +198,7 @@ type dueRow struct {
 func (r *runner[T]) round(ctx context.Context) (pause time.Duration, err error) {
 	rows, now, err := r.read(ctx)
 	if err != nil {
-		return longest, failed("read", "", err)
+		return retryAfter, failed("read", "", err)
 	}
 	read := time.Now()
 	next := now.Add(longest)
@@ -202,9 +218,8 @@ func (r *runner[T]) round(ctx context.Context) (pause time.Duration, err error) 
 		at := row.next
 		if k.err == nil && !at.After(now) {
 			var err error
-			if at, err = r.send(ctx, row, k.plan, now); err != nil {
+			if at, err = r.try(ctx, row, k.plan, now); err != nil {
 				all = append(all, failed("tick", row.name, err))
-				at = now.Add(longest)
 			}
 		}
 		if k.err == nil && at.Before(next) {
@@ -236,19 +251,39 @@ func (r *runner[T]) read(ctx context.Context) (list []dueRow, now time.Time, err
 	return list, now, rows.Err()
 }
 
+// try sends what is due of a schedule, unless that failed a moment ago. It returns when it is due again.
+func (r *runner[T]) try(ctx context.Context, row dueRow, p plan, now time.Time) (time.Time, error) {
+	last, failing := r.rests[row.name]
+	if left := time.Until(last.until); left > 0 {
+		return now.Add(left), nil
+	}
+	within := patience
+	if failing {
+		within = retryAfter
+	}
+	next, err := r.send(ctx, row, p, now, within)
+	if err == nil {
+		delete(r.rests, row.name)
+		return next, nil
+	}
+	pause := min(max(retryAfter, 2*last.pause), longest)
+	r.rests[row.name] = rest{pause, time.Now().Add(pause)}
+	return now.Add(pause), err
+}
+
 // send moves a schedule to its next tick and sends the messages of those that have passed, in one transaction, unless
 // another process has done so. It returns the next tick.
-func (r *runner[T]) send(ctx context.Context, row dueRow, p plan, now time.Time) (time.Time, error) {
+func (r *runner[T]) send(ctx context.Context, row dueRow, p plan, now time.Time, within time.Duration) (time.Time, error) {
 	most := 1
 	if row.catchUp == CatchUpAll {
-		most = row.most
+		most = max(1, row.most)
 	}
 	ticks, next := p.passed(row.next, now, most)
 	last := ticks[len(ticks)-1]
 	if row.catchUp == CatchUpNone && now.Sub(last) > row.grace {
 		ticks = nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return next, chanq.InTx(ctx, r.db, func(ctx context.Context, tx *sql.Tx) error {
 		var j job

@@ -292,9 +292,23 @@ func TestNothingIsStoredOfSchedulesWithAFault(t *testing.T) {
 		err := c.Ensure(w.Soon(), schedule{Name: "a", Line: "x"}, schedule{Name: "b", Zone: "y"})
 		require.ErrorContains(w, err, `ensure schedule "a": line "x": 1 fields`)
 		require.ErrorContains(w, err, `ensure schedule "b": line "": 0 fields`)
+		require.ErrorContains(w, c.Ensure(w.Soon(), good, good), `ensure schedule "good": two schedules have this name`)
 		list, err := c.List(w.Soon())
 		require.NoError(w, err)
 		require.Empty(w, list)
+	})
+}
+
+func TestAScheduleOfAnotherQueueIsNotReplaced(t *testing.T) {
+	onEach(t, engines, func(w *world) {
+		require.NoError(w, w.cron().Ensure(w.Soon(), schedule{Name: "cleanup", Line: "every 1m"}))
+		other := chanqcron.New(w.DB, testdb.QueueOf[string](w.World, "other", chanq.Config{}))
+		err := other.Ensure(w.Soon(), schedule{Name: "cleanup", Line: "every 2m"})
+		require.ErrorContains(w, err, `ensure schedule "cleanup": a schedule of another queue has this name`)
+		list, err := other.List(w.Soon())
+		require.NoError(w, err)
+		require.Len(w, list, 1)
+		require.Equal(w, []string{"jobs", "every 1m"}, []string{list[0].Queue, list[0].Line})
 	})
 }
 

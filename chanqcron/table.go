@@ -72,9 +72,9 @@ WHERE name = ?3 AND next_at = ?4 AND queue = ?5 AND line = ?6 AND zone = ?7 AND 
 	sentColumns = `overlap, priority, ttl_ms, order_key, kind, headers, body`
 
 	setText = `UPDATE {chanq__schedules} SET next_at = CASE WHEN line = ?3 AND zone = ?4 THEN next_at ELSE ?14 END,
-  queue = ?2, line = ?3, zone = ?4, catch_up = ?5, max_missed = ?6, grace_ms = ?7, overlap = ?8, priority = ?9, ttl_ms = ?10, order_key = ?11,
+  line = ?3, zone = ?4, catch_up = ?5, max_missed = ?6, grace_ms = ?7, overlap = ?8, priority = ?9, ttl_ms = ?10, order_key = ?11,
   kind = ?12, headers = ?13, body = ?15, ensured_at = {now}
-WHERE name = ?1`
+WHERE name = ?1 AND queue = ?2`
 	// addText adds nothing if another process has just added the schedule.
 	addText = `INSERT INTO {chanq__schedules} (name, queue, line, zone, catch_up, max_missed, grace_ms, overlap, priority, ttl_ms, order_key, kind, headers, next_at, body, ensured_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, {now} WHERE {absent}`

@@ -50,7 +50,7 @@ func Limit(limiter interface{ Wait(context.Context) error }) chanq.Middleware {
 
 // Breaker returns a Middleware for handlers that call a service. After n failures in a row of a kind, it releases jobs of this kind uncounted,
 // without a call, for the given time. Then one job tries: its success ends the pause, and its failure begins the next one. A failure is
-// an error that retries the job, or a panic. Breaker counts in this process. It panics if n or pause is not positive.
+// an error that retries the job or was its last attempt, or a panic. Breaker counts in this process. It panics if n or pause is not positive.
 func Breaker(n int, pause time.Duration) chanq.Middleware {
 	if n < 1 || pause <= 0 {
 		panic(fmt.Sprintf("chanqjobs: Breaker(%d, %v): n and pause must be positive", n, pause))
@@ -63,8 +63,8 @@ func Breaker(n int, pause time.Duration) chanq.Middleware {
 		failed := true // unless next returns
 		defer func() { b.count(d.Type, failed) }()
 		err := next(ctx)
-		kind := chanq.Outcome(err).Kind
-		failed = kind == chanq.OutcomeRetry || kind == chanq.OutcomeRetryAfter
+		o := chanq.Outcome(err)
+		failed = o.Kind == chanq.OutcomeRetry || o.Kind == chanq.OutcomeRetryAfter || o.Cause == chanq.CauseExhausted
 		return err
 	}
 }

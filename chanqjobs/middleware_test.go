@@ -166,6 +166,11 @@ func TestABreakerPausesOneKindAndThenTriesOneJob(t *testing.T) {
 		})
 		fails(1)
 		require.Equal(t, chanq.OutcomeSnooze, call("mail", nil).Kind, "a panic is a failure")
+
+		for range 3 {
+			call("charge", chanq.DeadLetterAs(chanq.CauseExhausted, errBad))
+		}
+		require.Equal(t, chanq.OutcomeSnooze, call("charge", nil).Kind, "a last attempt is a failure")
 	})
 	require.Panics(t, func() { chanqjobs.Breaker(0, time.Second) })
 	require.Panics(t, func() { chanqjobs.Breaker(1, 0) })

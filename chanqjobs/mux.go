@@ -173,7 +173,9 @@ func (r *route) outcome(ctx context.Context, d *chanq.Delivery, err error) error
 	case fails && r.MaxAttempts > 0 && d.Failures()+1 >= r.MaxAttempts:
 		return chanq.DeadLetterAs(chanq.CauseExhausted, err)
 	case kind == chanq.OutcomeRetry && r.Backoff != nil:
-		return chanq.RetryAfter(r.Backoff(d, err), err)
+		if delay := r.Backoff(d, err); delay >= 0 { // otherwise that of the consumer, as with ConsumerConfig.Backoff
+			return chanq.RetryAfter(delay, err)
+		}
 	}
 	return err
 }

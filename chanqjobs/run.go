@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"sync"
 
@@ -41,7 +42,7 @@ func Run(ctx context.Context, parts ...Part) error {
 				if p := recover(); p != nil {
 					err = panicked(p)
 				}
-				if err != nil && err != ctx.Err() && err != context.Cause(ctx) {
+				if err != nil && !cancelled(ctx, err) {
 					errs[i] = err
 					cancel(err)
 				}
@@ -51,6 +52,11 @@ func Run(ctx context.Context, parts ...Part) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// cancelled reports whether an error is what a part returns because its context was cancelled.
+func cancelled(ctx context.Context, err error) bool {
+	return reflect.TypeOf(err).Comparable() && (err == ctx.Err() || err == context.Cause(ctx))
 }
 
 // panicked returns a panic as an error, with the stack. Call it where the panic was recovered.

@@ -72,6 +72,8 @@ func (m *Mux) feed(leases <-chan *chanq.Lease[Job], rest chan<- *chanq.Lease[Job
 			}
 			select {
 			case rest <- l:
+			case <-l.Stopping():
+				_ = l.Release()
 			case <-ended:
 				_ = l.Release()
 			}

@@ -59,6 +59,7 @@ type head struct {
 	given    sqlbatch.Heads // the lowest positions released since
 	began    time.Duration  // when the last one began
 	took     time.Duration  // by the last one that has ended
+	sharers  int            // consumers that the last one has counted
 	rest     time.Duration  // no rescan before this time
 	hurried  bool           // the next rescan begins as soon as rest allows
 	due      time.Duration  // of the next message that the last rescan found; 0: it found none
@@ -120,8 +121,11 @@ func (h *head) begin(now time.Duration) {
 // themselves. If the database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
-	rest := rescanShare * time.Duration(max(1, s.Consumers)) * min(s.took, h.took)
-	if s.Consumers > 1 { // so that they begin at different times
+	if s.Known {
+		h.sharers = s.Consumers
+	}
+	rest := rescanShare * time.Duration(max(1, h.sharers)) * min(s.took, h.took)
+	if h.sharers > 1 { // so that they begin at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
 	h.took, h.rest = s.took, s.began+s.took+rest

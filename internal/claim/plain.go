@@ -62,9 +62,8 @@ func (p *Plain) Source() Source { return p.buffer }
 
 // Run claims until the consumer stops.
 func (p *Plain) Run() {
-	for failure := p.loop.Try(p.cfg.Stop, p.rescans.first); failure != nil && p.cfg.Stop.Err() == nil; {
-		batch.Sleep(p.cfg.Stop, p.loop.Failed(p.cfg.Abandoned, failure))
-		failure = p.loop.Try(p.cfg.Stop, p.rescans.first)
+	if failure := p.loop.Try(p.cfg.Stop, p.rescans.first); failure != nil && p.cfg.Stop.Err() == nil {
+		batch.Sleep(p.cfg.Stop, p.loop.Failed(p.cfg.Abandoned, failure)) // a claim shows whether the database answers
 	}
 	idle := p.cfg.idle()
 	for n := p.waitForRoom(); n > 0 && !p.next(n, &idle); n = p.waitForRoom() {
@@ -176,7 +175,6 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 	case p.rescans.lapsed:
 		c.Rows = min(n, p.pace.careful())
 	}
-	p.rescans.lapsed = false
 	return c
 }
 

@@ -56,8 +56,8 @@ func (v *rescans) first(context.Context) error {
 	return r.err
 }
 
-// makeDue starts a rescan if one is due, processes the result of a finished one, and makes the rescue that follows. It
-// returns the failure of the rescue.
+// makeDue processes the result of a finished rescan, makes the rescue that follows, and starts a rescan if one is due.
+// It returns the failure of the rescue.
 func (v *rescans) makeDue() *batch.Failure {
 	v.hear()
 	select {
@@ -65,10 +65,11 @@ func (v *rescans) makeDue() *batch.Failure {
 		v.ended(r)
 	default:
 	}
-	if !v.failed && v.head.isDue(base.Now()) {
+	failure := v.rescue()
+	if failure == nil && !v.failed && v.head.isDue(base.Now()) {
 		v.begin()
 	}
-	return v.rescue()
+	return failure
 }
 
 // rescue makes the messages ready whose leases had expired. After a failure the next rescan finds them again.

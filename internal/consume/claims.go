@@ -36,7 +36,7 @@ func (c *Consumer) newClaims() {
 	o.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
 	if !q.Ordered {
-		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q}, cfg.Consumer.ID)
+		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Consumer.ID)
 		c.claims, c.source = plain, plain.Source()
 		return
 	}

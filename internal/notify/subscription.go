@@ -91,6 +91,9 @@ func (s *Subscription) Unsubscribe() (owes bool) {
 	if stop := s.stop; stop != nil {
 		base.Call(stop)
 	}
+	if base.Now() >= s.muted {
+		s.muted = 0
+	}
 	owes = s.owes
 	s.heard, s.stop, s.live, s.owes = nil, nil, false, false
 	return owes

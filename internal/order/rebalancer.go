@@ -23,7 +23,7 @@ import (
 //
 // A consumer counts during its membership, whether it takes slots or not: it might be about to end, or hang. A consumer
 // therefore takes slots that starve beyond its share, as many again as it has. It keeps them, and returns one at a
-// time. When another consumer has taken that one, it returns the others.
+// time. When another consumer has taken that one, it returns the next.
 //
 // The database ensures that a slot has one owner: a take succeeds only if the slot is free or the consumer's own, and
 // the consumer's membership has not ended. Each take raises the slot's fence.
@@ -254,7 +254,7 @@ func (r *Rebalancer) shrink(share int, now time.Duration) {
 	free := func(n note) bool { return n.state == leaving || n.state == foreign && n.free > 0 }
 	if !slices.ContainsFunc(r.notes, free) {
 		if keep > have {
-			r.kept = 0 // another consumer has taken the one that this one returned
+			r.kept = have // another consumer has taken the one that this one returned
 		}
 		keep = r.kept - 1
 	}

@@ -424,7 +424,7 @@ func TestNoSlotStarvesBecauseOfConsumersThatTakeNone(t *testing.T) {
 		}
 		w.shy = 0
 		w.join()
-		w.settle(t, 2*shareRounds) // the one that is free, and then its share
+		w.settle(t, 20*lookEvery) // one slot after the other
 	}
 }
 

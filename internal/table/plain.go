@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -14,6 +15,7 @@ import (
 type Plain struct {
 	Claims
 	Queue *Queue
+	Notes *session.Part // for rescans
 }
 
 // Claim leases messages.
@@ -89,7 +91,7 @@ type Lost struct {
 // Rescan reads from the beginning. took excludes the wait for a session.
 func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err error) {
 	r.Due = math.MaxInt64
-	took, err = p.Part.RunPatient(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
+	took, err = p.Notes.RunPatient(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, lapses, lostAt sql.NullInt64
 		var first, lost sql.RawBytes
