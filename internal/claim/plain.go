@@ -153,6 +153,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	p.rescans.head.claimed(rows.Rows, start)
 	p.unread, p.hasty = false, false
 	if got == 0 {
+		p.rescans.lapsed = false
 		p.pace.empty.Add(1)
 		p.buffer.reuse(rows.Rows)
 		return c.Rows, 0, nil
@@ -160,7 +161,9 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
 	p.pace.brought(got, rows.Bytes)
 	rows.Sort(compareRows)
-	return c.Rows, p.deliver(p.leased(&rows, start, took)), nil
+	got = p.deliver(p.leased(&rows, start, took))
+	p.rescans.lapsed = p.pace.lapsed // the next message has probably been in the same process
+	return c.Rows, got, nil
 }
 
 // claimParams returns the parameters of a claim for up to n messages.

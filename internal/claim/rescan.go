@@ -27,7 +27,7 @@ type rescans struct {
 	*intake
 	head   head         // of the claims
 	lost   []table.Lost // where expired leases begin, as the last one has found
-	lapsed bool         // the next claim might begin with a message that has lost a lease
+	lapsed bool         // the last rescan or claim met a message that has lost a lease
 
 	found   chan rescan // result of the one that runs, of capacity 1
 	running base.Group
