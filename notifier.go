@@ -23,7 +23,7 @@ type Notifier interface {
 	Notify(Notification)
 
 	// Listen is called by an idle consumer, before its last poll and the pause that follows. A value of heard ends that
-	// pause. The consumer calls stop once: when it claims so often that it needs no Notifier, when its readers are
+	// pause. The consumer calls stop once: after a claim that found as many messages as requested, when its readers are
 	// busy, when heard was closed, and when it stops. stop must not block. slots are the consumer's own on an ordered
 	// queue, in ascending order, and nil on a plain one. When they change, it calls stop and Listen again.
 	//

@@ -12,9 +12,9 @@ import (
 )
 
 // The rescans of a consumer: see head.go. Rescans are made while there is room for messages, each in its own goroutine
-// and on a second session. It ends by itself or on Stop, and Finish joins it. Claims wait for the first one only,
-// because they would walk over the same rows with their leases running. An idle consumer makes a rescan in place of its
-// poll.
+// and on a session of housekeeping. It ends by itself or on Stop, and Finish joins it. Claims wait for the first one
+// only, because they would walk over the same rows with their leases running. An idle consumer makes a rescan in place
+// of its poll.
 //
 // A rescan also finds where expired leases begin. A rescue, which precedes the next claim, makes these messages ready.
 // There is another rescan after it, because a rescue is bounded.
