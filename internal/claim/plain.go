@@ -17,7 +17,7 @@ type PlainTable interface {
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
 	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
-	Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error)
+	Rescan(ctx context.Context, slow bool) (r table.Rescan, took time.Duration, err error)
 	Rescue(within time.Duration, r sqlbatch.RescueParams) (places []table.Lost, err error)
 }
 

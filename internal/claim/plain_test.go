@@ -47,6 +47,7 @@ type queue struct {
 	lost  func(op string) error // after it
 	takes time.Duration         // each statement
 	scans time.Duration         // a rescan, in addition
+	slow  []bool                // the rescans on sessions of housekeeping
 	bad   byte                  // the ID of a message that cannot be read
 
 	plain    *claim.Plain
@@ -291,8 +292,9 @@ func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any b
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
 
-func (q *queue) Rescan(ctx context.Context) (r table.Rescan, took time.Duration, err error) {
+func (q *queue) Rescan(ctx context.Context, slow bool) (r table.Rescan, took time.Duration, err error) {
 	began := time.Now()
+	q.slow = append(q.slow, slow)
 	if err = q.call("rescan", ""); err == nil {
 		select {
 		case <-time.After(q.scans):
@@ -561,7 +563,8 @@ func TestClaimsWaitForTheFirstRescanOnly(t *testing.T) {
 		}()
 		q.run(25 * time.Second)
 		require.Equal(t, "rescan, claim 16", q.first(2))
-		require.Len(t, q.made("rescan"), 3, "the second one follows after a second, and the third after 20 more")
+		require.Equal(t, []bool{false, true, true}, q.slow,
+			"the second one follows after a second, and the third after 20 more")
 		q.read()
 		require.Len(t, q.given, 79)
 	})
@@ -596,6 +599,7 @@ func TestAReaderThatStopsReadingStopsClaims(t *testing.T) {
 
 // bell is a Notifier of which each call of Listen gets a channel that has a value.
 type bell struct {
+	mu              sync.Mutex // guards the following
 	heard           chan struct{}
 	listens, leaves int
 }
@@ -603,10 +607,29 @@ type bell struct {
 func (*bell) Notify(string, int, []int) {}
 
 func (b *bell) Listen(string, []int) (<-chan struct{}, func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.listens++
 	b.heard = make(chan struct{}, 1)
 	b.heard <- struct{}{}
-	return b.heard, func() { b.leaves++ }
+	return b.heard, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.leaves++
+	}
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.heard <- struct{}{}
+}
+
+// calls returns the calls of Listen, and of stop.
+func (b *bell) calls() [2]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return [2]int{b.listens, b.leaves}
 }
 
 func TestAConsumerListensWhileItIsIdle(t *testing.T) {
@@ -618,18 +641,18 @@ func TestAConsumerListensWhileItIsIdle(t *testing.T) {
 			q.read()
 			time.Sleep(after)
 			q.send(10, id)
-			b.heard <- struct{}{}
+			b.ring()
 			synctest.Wait()
 			q.read()
 		}
 		go func() {
 			time.Sleep(3 * time.Second)
-			require.Equal(t, bell{b.heard, 1, 0}, *b, "it is idle")
+			require.Equal(t, [2]int{1, 0}, b.calls(), "it is idle")
 			due := len(q.made("due", "rescan"))
 			send(1, 100*time.Millisecond)
 			send(2, 100*time.Millisecond)
 			require.Equal(t, []byte{1, 2}, q.given)
-			require.Equal(t, bell{b.heard, 1, 0}, *b, "each message wakes it")
+			require.Equal(t, [2]int{1, 0}, b.calls(), "each message wakes it")
 			time.Sleep(100 * time.Millisecond)
 			require.LessOrEqual(t, len(q.made("due", "rescan"))-due, 1, "without a poll after each claim")
 			send(3, 100*time.Millisecond)
@@ -637,11 +660,11 @@ func TestAConsumerListensWhileItIsIdle(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			q.read()
 			require.Equal(t, []byte{1, 2, 3, 4}, q.given)
-			require.Equal(t, bell{b.heard, 1, 1}, *b, "polls find the messages as soon")
+			require.Equal(t, [2]int{1, 1}, b.calls(), "polls find the messages as soon")
 			time.Sleep(3 * time.Second)
-			require.Equal(t, bell{b.heard, 2, 1}, *b, "it is idle again")
+			require.Equal(t, [2]int{2, 1}, b.calls(), "it is idle again")
 		}()
 		q.run(10 * time.Second)
-		require.Equal(t, 2, b.leaves)
+		require.Equal(t, [2]int{2, 2}, b.calls())
 	})
 }

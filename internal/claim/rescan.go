@@ -12,7 +12,7 @@ import (
 )
 
 // The rescans of a consumer: see head.go. Rescans are made while there is room for messages, each in its own goroutine
-// and on a session of housekeeping. It ends by itself or on Stop, and Finish joins it. Claims wait for the first one
+// and on another session. It ends by itself or on Stop, and Finish joins it. Claims wait for the first one
 // only, because they would walk over the same rows with their leases running. An idle consumer makes a rescan in place
 // of its poll.
 //
@@ -45,7 +45,7 @@ type rescan struct {
 	err         error
 }
 
-// rescanWait is how long a poll waits for a rescan that is made in its place.
+// rescanWait is how long a poll waits for a rescan that is made in its place. A longer one is slow.
 const rescanWait = 50 * time.Millisecond
 
 // first makes the first rescan, and waits for it.
@@ -109,12 +109,12 @@ func (v *rescans) hear() {
 // begin starts a rescan. If the last one has timed out, it gets twice the time.
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
-	patience := max(v.cfg.SpareTime, 2*v.head.took)
+	patience, slow := max(v.cfg.SpareTime, 2*v.head.took), v.head.took > rescanWait
 	v.running.Go(func() {
 		ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 		defer cancel()
 		var r rescan
-		r.Rescan, r.took, r.err = v.table.Rescan(ctx)
+		r.Rescan, r.took, r.err = v.table.Rescan(ctx, slow)
 		r.began = base.Now() - r.took
 		v.found <- r
 	})

@@ -67,7 +67,7 @@ type feed interface {
 // New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
-		session.Need{Kind: session.Claim, Sessions: 1},
+		session.Need{Kind: session.Claim, Sessions: 1, Spare: 1},
 		session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2},
 		session.Need{Kind: session.Note, Sessions: noteSessions})
@@ -103,10 +103,10 @@ func (c *Consumer) Start(f feed, stopped, ended func()) {
 
 // The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second
 // session of settles and extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones
-// are for isolated settles and extensions.
+// are for rescans, and for isolated settles and extensions.
 const (
 	extendSessions = 2
-	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a rescan
+	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a slow rescan
 )
 
 // supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the

@@ -15,7 +15,7 @@ import (
 type Plain struct {
 	Claims
 	Queue *Queue
-	Notes *session.Part // for rescans
+	Notes *session.Part // for slow rescans
 }
 
 // Claim leases messages.
@@ -88,10 +88,15 @@ type Lost struct {
 	From     sqlbatch.Head
 }
 
-// Rescan reads from the beginning. took excludes the wait for a session.
-func (p *Plain) Rescan(ctx context.Context) (r Rescan, took time.Duration, err error) {
+// Rescan reads from the beginning. A slow one has a session of housekeeping, so that claims need not wait for theirs.
+// took excludes the wait for a session.
+func (p *Plain) Rescan(ctx context.Context, slow bool) (r Rescan, took time.Duration, err error) {
+	run := p.Part.RunPatient
+	if slow {
+		run = p.Notes.RunTimed
+	}
 	r.Due = math.MaxInt64
-	took, err = p.Notes.RunPatient(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
+	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, lapses, lostAt sql.NullInt64
 		var first, lost sql.RawBytes
