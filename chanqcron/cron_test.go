@@ -2,9 +2,9 @@ package chanqcron_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -418,12 +418,12 @@ func TestRunWaitsForTheDatabaseAndNotForATable(t *testing.T) {
 		world := newWorld(w)
 		world.ensure(schedule{Name: "a", Line: "every 1m"})
 		w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Cut(w.Failure(sqlbatch.Unknown)) })
-		var failed error
-		c.Failed = func(err error) { failed = errors.Join(failed, err) }
+		var failures atomic.Int64
+		c.Failed = func(error) { failures.Add(1) }
 		stop := world.run(c)
 		time.Sleep(10 * time.Minute)
 		w.Heal()
-		require.Error(w, failed)
+		require.Positive(w, failures.Load())
 		time.Sleep(2 * time.Second)
 		stop()
 		require.Len(w, world.take()["a"], 1)

@@ -43,7 +43,7 @@ func rollout(w *testdb.World) {
 	var got tally
 	program(counting(&got)) // the two programs run for another while
 	w.Eventually("the new program has handled them", func() bool { return testdb.Empty(w, q) })
-	require.Len(w, got.jobs, n)
+	require.Len(w, got.counts(), n)
 	require.Zero(w, old.Stats().Dead)
 }
 

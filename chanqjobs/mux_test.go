@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,13 @@ func (t *tally) add(l *chanq.Delivery, body any) {
 		t.jobs = map[string]int{}
 	}
 	t.jobs[fmt.Sprint(l.Type, " ", body)]++
+}
+
+// counts returns a copy.
+func (t *tally) counts() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.jobs)
 }
 
 // The three ways to receive jobs handle the same ones, each once.
@@ -75,7 +83,7 @@ func TestHandlersChannelsAndPipesHandleTheSameJobs(t *testing.T) {
 			q := jobsOf(w, name, chanq.Config{})
 			testdb.Send(w, q, all...)
 			require.NoError(w, way(testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true}), &got))
-			require.Equal(w, want, got.jobs, name)
+			require.Equal(w, want, got.counts(), name)
 			require.True(w, testdb.Empty(w, q), name)
 		}
 	})
@@ -175,14 +183,14 @@ func TestAKindHasItsOwnLimitOfAttempts(t *testing.T) {
 			switch {
 			case l.Body == "x":
 				return chanq.DeadLetter(errBad)
-			case calls.jobs["note snoozed"] < 5:
+			case calls.counts()["note snoozed"] < 5:
 				return chanq.Snooze(0, errBad)
 			}
 			return nil
 		}, chanqjobs.Options{MaxAttempts: 1})
 		handle(w, q, 4, m.Handle, chanq.ConsumerConfig{Backoff: soon})
 		require.Equal(w, map[string]int{"charge 0": 1, "charge 1": 1, "charge 2": 1, "welcome 0": 1, "welcome 1": 1, "note x": 1, "note snoozed": 5},
-			calls.jobs)
+			calls.counts())
 		for i, want := range []struct {
 			cause    chanq.Cause
 			attempts int
@@ -304,7 +312,7 @@ func TestJobsOfAnOldKindAreHandledAsTheNewOne(t *testing.T) {
 		chanqjobs.Handle(m, v2, handler, chanqjobs.Options{})
 		chanqjobs.Upgrade(m, v1, v2, convert, handler, chanqjobs.Options{})
 		handle(w, q, 3, m.Handle, chanq.ConsumerConfig{})
-		require.Equal(w, map[string]int{"invoice.v2 150": 1, "invoice.v2 99": 1}, got.jobs)
+		require.Equal(w, map[string]int{"invoice.v2 150": 1, "invoice.v2 99": 1}, got.counts())
 		dead := testdb.Get(w, q, ids[2])
 		require.Equal(w, chanq.CauseUndecodable, dead.Cause)
 		require.Equal(w, `chanq: cannot decode: from "invoice" to "invoice.v2": no`, dead.LastError)

@@ -88,7 +88,7 @@ func TestWorkHandlesAQueueUntilItsContextEnds(t *testing.T) {
 		w.Eventually("all are handled", func() bool { return testdb.Empty(w, jobs) && testdb.Empty(w, plain) })
 		cancel()
 		require.NoError(w, testdb.Receive(w, ended, "Run returns"))
-		require.Equal(w, map[string]int{"charge 1": 1, "note a": 1, " x": 1}, got.jobs)
+		require.Equal(w, map[string]int{"charge 1": 1, "note a": 1, " x": 1}, got.counts())
 
 		err := chanqjobs.Run(w.Soon(), chanqjobs.Work(plain, 1, count[string](&got), chanq.ConsumerConfig{Prefetch: -1}))
 		require.ErrorContains(w, err, "ConsumerConfig.Prefetch")

@@ -34,7 +34,7 @@ func TestAChannelThatIsNotReadDelaysAllKinds(t *testing.T) {
 		go func() { ended <- m.Split(c.C(), 1) }()
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		require.Equal(w, map[string]int{"note first": 1}, got.jobs)
+		require.Equal(w, map[string]int{"note first": 1}, got.counts())
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, ended, "Split returns"))
 		_, open := <-charges
