@@ -187,7 +187,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, ids ...ID) ([]ID, error)
 }
 
 // RunNow makes scheduled messages due now, for example before a retry, and returns the IDs it found. Attempts stay.
-// Ready and leased messages, and those of an ordered queue, are left out. It costs as much as Cancel, and wakes
+// It leaves out ready and leased messages, and all messages of an ordered queue. It costs as much as Cancel, and wakes
 // consumers as Send does.
 func (q *Queue[T]) RunNow(ctx context.Context, ids ...ID) ([]ID, error) {
 	if q.core.table.Ordered {

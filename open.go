@@ -204,7 +204,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, err
 	}
-	s := schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}
+	s := q.reading(ctx)
 	found, err := s.unlocked()
 	if err == nil && found.Version == 0 {
 		err = s.check(found)
@@ -240,6 +240,11 @@ func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end stri
 		return err
 	}
 	return q.migrating(ctx, func(s schema) error { return s.migrate(ctx, end) })
+}
+
+// reading returns the schema, on any connection.
+func (q *queue) reading(ctx context.Context) schema {
+	return schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}
 }
 
 // migrating calls do with a connection, which a transaction that do has begun does not outlive.
@@ -463,9 +468,9 @@ type Tables struct {
 	// Version is the number of the latest change of Create, from 1 on. Programs below MinVersion cannot use the tables
 	// any more.
 	Version, MinVersion int
-	// Create returns texts for Names.SQL that create the tables, or change older ones. Each can be run repeatedly. If
-	// Create is nil, the tables must exist: otherwise you get ErrNoSchema.
-	Create func(Dialect) []string
+	// Create returns texts for Names.SQL that create the tables, or change those of an earlier version; 0: there are
+	// none. Without Create, missing tables are ErrNoSchema.
+	Create func(d Dialect, from int) []string
 }
 
 // MigrateTables creates the tables, or brings them up to date, in one transaction under the lock of Migrate, and
@@ -478,27 +483,35 @@ func MigrateTables(ctx context.Context, db *sql.DB, cfg Config, t Tables) (Names
 		return Names{}, err
 	}
 	d := q.table.Dialect
-	return Names{Dialect(d.Name()), cfg.Schema, ""}, q.migrating(ctx, func(s schema) error {
-		found, err := withoutLock(q, func() (int, error) { return s.version(t) })
-		if err != nil || found >= t.Version {
-			return err
+	names := Names{Dialect(d.Name()), cfg.Schema, ""}
+	found, err := withoutLock(q, func() (int, error) { return q.reading(ctx).version(t) })
+	if err == nil && found < t.Version && t.Create == nil {
+		err = fmt.Errorf("%w of version %d (found %d)", ErrNoSchema, t.Version, found)
+	}
+	if err != nil || found >= t.Version {
+		return names, q.failed("migrate", err)
+	}
+	return names, q.migrating(ctx, func(s schema) error {
+		err := s.prepare()
+		if err == nil {
+			err = runAll(s.run, append(d.Begin(), d.Text(q.names, createVersions)))
 		}
-		if t.Create == nil {
-			return fmt.Errorf("%w of version %d (found %d)", ErrNoSchema, t.Version, found)
+		if err == nil {
+			found, err = s.version(t)
 		}
-		err = cmp.Or(s.prepare(), runAll(s.run, append(d.Begin(), d.Text(q.names, createVersions))))
 		if err != nil {
 			return err
 		}
-		texts := append(t.Create(Dialect(d.Name())), fmt.Sprintf(insertVersion, t.Name),
-			fmt.Sprintf(updateVersion, t.Version, t.MinVersion, t.Name), d.Commit())
-		if found, err = s.version(t); found >= t.Version { // another process was first
-			texts = texts[len(texts)-1:]
+		var texts []string
+		if found < t.Version { // otherwise another process was first
+			texts = append(t.Create(names.Dialect, found), fmt.Sprintf(insertVersion, t.Name),
+				fmt.Sprintf(updateVersion, t.Version, t.MinVersion, t.Name))
 		}
+		texts = append(texts, d.Commit())
 		for i := range texts {
 			texts[i] = d.Text(q.names, texts[i])
 		}
-		return cmp.Or(err, runAll(s.run, texts))
+		return runAll(s.run, texts)
 	})
 }
 

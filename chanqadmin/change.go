@@ -138,7 +138,7 @@ func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error)
 
 // RunNow makes scheduled messages due now by their IDs, for example before a retry, and returns the ones it found. Attempts stay. It notifies
 // idle consumers as Redrive does. Only IDs may be set in Select. A message of an ordered queue cannot be run: it waits for earlier ones of its
-// Key. Costs are those of Purge by IDs.
+// Key. It costs as much as Purge by IDs.
 func (q *Queue) RunNow(ctx context.Context, s Select, c Change) (Changed, error) {
 	switch {
 	case s.State != "" || s.All || s.filtered() || s.IDs == nil:

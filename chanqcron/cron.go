@@ -15,7 +15,7 @@ import (
 
 // Cron sends the messages of the schedules of one queue. It is safe for concurrent use. Run is its only goroutine.
 //
-// Its Schedules are those of all queues of the schema.
+// Its Schedules include other queues of the schema.
 type Cron[T any] struct {
 	*Schedules
 	// Failed is called by Run with each error after which it goes on: the database was down, a message was rejected, or
@@ -74,13 +74,13 @@ func (c *Cron[T]) Ensure(ctx context.Context, schedules ...Schedule[T]) error {
 	}
 	for i, row := range rows {
 		row[nextColumn] = plans[i].next(timeOf(ms), plans[i].zone).UnixMilli()
-		err := ErrNotFound
+		err := ErrNoSchedule
 		for _, text := range []string{setText, addText, setText} { // another process may add it first
-			if errors.Is(err, ErrNotFound) {
+			if errors.Is(err, ErrNoSchedule) {
 				err = c.change(ctx, text, row...)
 			}
 		}
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, ErrNoSchedule) {
 			err = errors.New("a schedule of another queue has this name: choose another one, or remove that schedule")
 		}
 		if err != nil {
@@ -131,7 +131,7 @@ const (
 //
 // It reads the table when the next tick is due, and every 30 s: so a change by another process, for example Resume,
 // takes effect within 30 s. A tick costs two statements in the process that sends it, one more if Overlap is false and
-// the previous message is in the queue, and one in each other process. The time is that of the database.
+// the previous message is in the queue, and one in each other process. The database's clock decides.
 func (c *Cron[T]) Run(ctx context.Context) error {
 	names, err := opened(ctx, c.db, c.cfg)
 	for ; err != nil && ctx.Err() == nil; names, err = opened(ctx, c.db, c.cfg) {

@@ -244,10 +244,10 @@ func TestAPausedScheduleStaysPaused(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		require.Empty(w, w.take())
 		for _, err := range []error{c.Pause(w.Soon(), "a", "", ""), c.Resume(w.Soon(), "a"), c.Remove(w.Soon(), "a")} {
-			require.ErrorIs(w, err, chanqcron.ErrNotFound)
+			require.ErrorIs(w, err, chanqcron.ErrNoSchedule)
 		}
 		_, err = c.RunNow(w.Soon(), "a")
-		require.ErrorIs(w, err, chanqcron.ErrNotFound)
+		require.ErrorIs(w, err, chanqcron.ErrNoSchedule)
 		require.EqualError(w, c.Remove(w.Soon(), "a"), `chanq: remove schedule "a": no such schedule`)
 	})
 }
@@ -458,6 +458,6 @@ func TestTheLifeOfASchedule(t *testing.T) {
 		require.NoError(w, c.Remove(w.Soon(), "a"))
 		_, err := c.RunNow(w.Soon(), "b")
 		require.NoError(w, err)
-		require.ErrorIs(w, c.Remove(w.Soon(), "a"), chanqcron.ErrNotFound)
+		require.ErrorIs(w, c.Remove(w.Soon(), "a"), chanqcron.ErrNoSchedule)
 	})
 }

@@ -12,5 +12,5 @@
 //
 // Schedules stay in the table when you remove them from your code: call Remove, or the command chanq schedule remove.
 //
-// Zones are those of the IANA database. If your program runs where that is not installed, import time/tzdata.
+// Zones have IANA names. If your program runs where their database is not installed, import time/tzdata.
 package chanqcron

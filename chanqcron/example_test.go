@@ -87,7 +87,7 @@ func ExampleSchedules() {
 		fmt.Println(s.Name, s.Queue, s.Line, s.Pause.Reason)
 	}
 	check(schedules.Remove(ctx, "nightly"))
-	fmt.Println(errors.Is(schedules.Remove(ctx, "nightly"), chanqcron.ErrNotFound))
+	fmt.Println(errors.Is(schedules.Remove(ctx, "nightly"), chanqcron.ErrNoSchedule))
 	// Output:
 	// nightly reports 30 2 * * * the printer is broken
 	// true

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // task is the input of a process.
 type task struct{ Engine, Address string }
 
-// everySecond are schedules of one second. Those of an even number catch up with all ticks, the others with the last.
+// everySecond returns schedules that tick each second. After an outage, each second one sends all ticks, the others the last.
 func everySecond() (all []schedule) {
 	for i := range 20 {
 		s := schedule{Name: fmt.Sprintf("all %d", i), Line: "every 1s", Overlap: true, CatchUp: chanqcron.CatchUpAll, MaxMissed: 1000}

@@ -30,8 +30,8 @@ func Open(ctx context.Context, db *sql.DB, cfg chanq.Config) (*Schedules, error)
 	return &Schedules{db, cfg, names, make(chan struct{}, 1)}, nil
 }
 
-// ErrNotFound: there is no schedule of this name.
-var ErrNotFound = errors.New("no such schedule")
+// ErrNoSchedule: there is no schedule of this name.
+var ErrNoSchedule = errors.New("no such schedule")
 
 // Entry is a stored schedule.
 type Entry struct {
@@ -108,8 +108,8 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 		}
 		next := p.next(found.now, p.zone).UnixMilli()
 		err = s.change(ctx, resumeText, name, next, found.line, found.zone)
-		if errors.Is(err, ErrNotFound) {
-			continue // another process has changed the line meanwhile, or removed the schedule
+		if errors.Is(err, ErrNoSchedule) {
+			continue // another process has changed the line since find, or removed the schedule
 		}
 		s.awake()
 		return failed("resume", name, err)
@@ -150,7 +150,7 @@ func (s *Schedules) find(ctx context.Context, name string) (f found, j job, err 
 	columns, done := j.columns()
 	err = queryRow(ctx, s.db, render(s.names, jobText), []any{name}, append([]any{&now, &f.queue, &f.line, &f.zone}, columns...)...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return f, j, ErrNotFound
+		return f, j, ErrNoSchedule
 	}
 	f.now = timeOf(now)
 	if err == nil {
@@ -161,14 +161,12 @@ func (s *Schedules) find(ctx context.Context, name string) (f found, j job, err 
 
 // change runs a statement that changes one row.
 func (s *Schedules) change(ctx context.Context, text string, args ...any) error {
-	result, err := s.db.ExecContext(ctx, render(s.names, text), args...)
-	if err != nil {
-		return err
+	var changed string // not the count of rows, which a server with NOCOUNT ON leaves out
+	err := queryRow(ctx, s.db, render(s.names, text), args, &changed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNoSchedule
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(err, ErrNotFound)
-	}
-	return nil
+	return err
 }
 
 // awake makes Run read the table.

@@ -17,7 +17,7 @@ import (
 
 // tables has a row for each schedule. Times are Unix milliseconds. Each statement that changes a row seeks it by its
 // name, and holds no other.
-var tables = chanq.Tables{Name: "schedules", Version: 1, MinVersion: 1, Create: func(chanq.Dialect) []string {
+var tables = chanq.Tables{Name: "schedules", Version: 1, MinVersion: 1, Create: func(chanq.Dialect, int) []string {
 	return []string{`{create chanq__schedules} (
   name         {text} NOT NULL PRIMARY KEY,
   queue        {text} NOT NULL,
@@ -73,28 +73,30 @@ WHERE name = ?3 AND next_at = ?4 AND queue = ?5 AND line = ?6 AND zone = ?7 AND 
 
 	setText = `UPDATE {chanq__schedules} SET next_at = CASE WHEN line = ?3 AND zone = ?4 THEN next_at ELSE ?14 END,
   line = ?3, zone = ?4, catch_up = ?5, max_missed = ?6, grace_ms = ?7, overlap = ?8, priority = ?9, ttl_ms = ?10, order_key = ?11,
-  kind = ?12, headers = ?13, body = ?15, ensured_at = {now}
-WHERE name = ?1 AND queue = ?2`
+  kind = ?12, headers = ?13, body = ?15, ensured_at = {now}{output name}
+WHERE name = ?1 AND queue = ?2{returning name}`
 	// addText adds nothing if another process has just added the schedule.
-	addText = `INSERT INTO {chanq__schedules} (name, queue, line, zone, catch_up, max_missed, grace_ms, overlap, priority, ttl_ms, order_key, kind, headers, next_at, body, ensured_at)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, {now} WHERE {absent}`
+	addText = `INSERT INTO {chanq__schedules} (name, queue, line, zone, catch_up, max_missed, grace_ms, overlap, priority, ttl_ms, order_key, kind, headers, next_at, body, ensured_at){output name}
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, {now} WHERE {absent}{returning name}`
 
 	listText   = `SELECT name, queue, line, zone, catch_up, max_missed, grace_ms, overlap, kind, next_at, last_at, paused_at, paused_by, pause_reason, ensured_at FROM {chanq__schedules} ORDER BY name`
 	jobText    = `SELECT {now} AS now, queue, line, zone, ` + sentColumns + ` FROM {chanq__schedules} WHERE name = ?1`
-	pauseText  = `UPDATE {chanq__schedules} SET paused_at = {now}, paused_by = ?2, pause_reason = ?3 WHERE name = ?1`
-	resumeText = `UPDATE {chanq__schedules} SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, next_at = CASE WHEN paused_at IS NULL THEN next_at ELSE ?2 END WHERE name = ?1 AND line = ?3 AND zone = ?4`
-	removeText = `DELETE FROM {chanq__schedules} WHERE name = ?1`
+	pauseText  = `UPDATE {chanq__schedules} SET paused_at = {now}, paused_by = ?2, pause_reason = ?3{output name} WHERE name = ?1{returning name}`
+	resumeText = `UPDATE {chanq__schedules} SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, next_at = CASE WHEN paused_at IS NULL THEN next_at ELSE ?2 END{output name} WHERE name = ?1 AND line = ?3 AND zone = ?4{returning name}`
+	removeText = `DELETE FROM {chanq__schedules}{output deleted} WHERE name = ?1{returning name}`
 )
 
 // render returns a text for the database.
 func render(n chanq.Names, text string) string {
-	output, returning := "", "\nRETURNING "+sentColumns
-	absent := "true ON CONFLICT (name) DO NOTHING"
+	words := strings.NewReplacer("{output}", "", "{returning}", "\nRETURNING "+sentColumns,
+		"{output name}", "", "{output deleted}", "", "{returning name}", "\nRETURNING name",
+		"{absent}", "true ON CONFLICT (name) DO NOTHING")
 	if n.Dialect == chanq.DialectSQLServer {
-		output, returning = "\nOUTPUT inserted."+strings.ReplaceAll(sentColumns, ", ", ", inserted."), ""
-		absent = "NOT EXISTS (SELECT 1 FROM {chanq__schedules} WITH (UPDLOCK, SERIALIZABLE) WHERE name = ?1)"
+		words = strings.NewReplacer("{output}", "\nOUTPUT inserted."+strings.ReplaceAll(sentColumns, ", ", ", inserted."), "{returning}", "",
+			"{output name}", "\nOUTPUT inserted.name", "{output deleted}", "\nOUTPUT deleted.name", "{returning name}", "",
+			"{absent}", "NOT EXISTS (SELECT 1 FROM {chanq__schedules} WITH (UPDLOCK, SERIALIZABLE) WHERE name = ?1)")
 	}
-	return n.SQL(strings.NewReplacer("{output}", output, "{returning}", returning, "{absent}", absent).Replace(text))
+	return n.SQL(words.Replace(text))
 }
 
 // job is the message of a schedule, as it is stored.

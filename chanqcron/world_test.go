@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// engines are those of most tests. In bubbles hours pass in a moment.
+// engines are the databases of most tests. In bubbles, hours pass in a moment.
 var (
 	bubbles = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.EmulatorVersions}
 	engines = append(slices.Clone(bubbles), testdb.SQLite, testdb.Postgres)

@@ -13,7 +13,7 @@ import (
 // Kind is a kind of job: a name, which is the Type of its messages, and the Go type of their bodies. It is safe for concurrent use.
 type Kind[T any] struct {
 	name  string
-	codec chanq.Codec // nil: that of the queue
+	codec chanq.Codec // nil: the queue's codec
 }
 
 // Define returns a kind. Call it for a package variable. It panics if the name is not 1 to 100 printable ASCII characters.

@@ -64,7 +64,7 @@ func Breaker(n int, pause time.Duration) chanq.Middleware {
 		defer func() { b.count(d.Type, failed) }()
 		err := next(ctx)
 		o := chanq.Outcome(err)
-		failed = o.Kind == chanq.OutcomeRetry || o.Kind == chanq.OutcomeRetryAfter || o.Cause == chanq.CauseExhausted
+		failed = retries(o) || o.Cause == chanq.CauseExhausted
 		return err
 	}
 }

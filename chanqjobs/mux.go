@@ -167,15 +167,19 @@ func (r *route) outcome(ctx context.Context, d *chanq.Delivery, err error) error
 	if context.Cause(ctx) == r.late {
 		err = fmt.Errorf("%w: %w", r.late, err)
 	}
-	kind := chanq.Outcome(err).Kind
-	fails := kind == chanq.OutcomeRetry || kind == chanq.OutcomeRetryAfter
+	o := chanq.Outcome(err)
 	switch {
-	case fails && r.MaxAttempts > 0 && d.Failures()+1 >= r.MaxAttempts:
+	case retries(o) && r.MaxAttempts > 0 && d.Failures()+1 >= r.MaxAttempts:
 		return chanq.DeadLetterAs(chanq.CauseExhausted, err)
-	case kind == chanq.OutcomeRetry && r.Backoff != nil:
-		if delay := r.Backoff(d, err); delay >= 0 { // otherwise that of the consumer, as with ConsumerConfig.Backoff
+	case o.Kind == chanq.OutcomeRetry && r.Backoff != nil:
+		if delay := r.Backoff(d, err); delay >= 0 { // otherwise the consumer decides
 			return chanq.RetryAfter(delay, err)
 		}
 	}
 	return err
+}
+
+// retries reports whether an outcome is a failed attempt, after which there might be another one.
+func retries(o chanq.HandlerOutcome) bool {
+	return o.Kind == chanq.OutcomeRetry || o.Kind == chanq.OutcomeRetryAfter
 }

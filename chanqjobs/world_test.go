@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// engines are those of the three dialects; PostgreSQL in the long tier.
+// engines are the three databases; PostgreSQL in the long tier.
 var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.Postgres}
 
 // inBubbles are those where hours pass immediately.

@@ -31,7 +31,7 @@ func TestALazyItemLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
 		w.add(batch.Lazy, numbered(1, 1)...)
-		w.wait(time.Second - 1)
+		w.wait(linger - 1)
 		w.add(batch.Lazy, numbered(2, 2)...)
 		require.Empty(t, w.ran())
 		w.wait(1)
@@ -58,22 +58,20 @@ func TestAwaitedItemsWaitForHalfTheBatchBefore(t *testing.T) {
 	})
 }
 
-func TestAnAwaitedItemEndsTheLongLinger(t *testing.T) {
+func TestAnAwaitedItemEndsTheLingerOfLazyOnes(t *testing.T) {
 	for name, awaited := range map[string]func(*world){
-		"Add":      func(w *world) { w.add(batch.Awaited, numbered(10, 10)...) },
-		"Expedite": func(w *world) { w.add(batch.Lazy, numbered(10, 10)...); w.w.Expedite() },
+		"Add":      func(w *world) { w.add(batch.Awaited, numbered(6, 6)...) },
+		"Expedite": func(w *world) { w.add(batch.Lazy, numbered(6, 6)...); w.w.Expedite() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, settings())
-				w.addAll(batch.Now, numbered(1, 8)...) // the next batch is due with four
-				w.add(batch.Lazy, numbered(9, 9)...)
-				w.wait(2 * linger)
+				w.addAll(batch.Now, numbered(1, 4)...) // the next batch is due with two
+				w.add(batch.Lazy, numbered(5, 5)...)
+				w.wait(linger - 1)
 				require.Len(t, w.ran(), 1)
 				awaited(w)
-				w.wait(linger)
-				require.Len(t, w.ran(), 2)
-				require.Equal(t, []int{9, 10}, w.ran()[1])
+				require.Equal(t, [][]int{{1, 2, 3, 4}, {5, 6}}, w.ran(), "before the linger is over")
 				w.close()
 			})
 		})

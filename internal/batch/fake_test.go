@@ -71,9 +71,9 @@ type world struct {
 
 const timeout = 30 * time.Second
 
-// settings are the settings of the tests: 100 items are a batch, which lingers for a second.
+// settings are the settings of the tests: 100 items are a batch.
 func settings() batch.Config[*item] {
-	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1,
+	return batch.Config[*item]{Full: []int{100}, Linger: linger, Workers: 1,
 		Loop: batch.Loop{Timeout: timeout}}
 }
 

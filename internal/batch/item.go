@@ -55,7 +55,7 @@ type Urgency uint8
 
 const (
 	Lazy    Urgency = iota // within Config.Linger
-	Awaited                // within Config.AwaitedLinger: a caller waits for it
+	Awaited                // also with half as many as the last batch had: a caller waits for it
 	Now                    // with the next batch
 )
 

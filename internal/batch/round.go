@@ -239,6 +239,7 @@ func (r *round[I]) rejected(f *Failure) {
 
 // failedAlone decides what follows the failure of one item, alone in its statement.
 func (r *round[I]) failedAlone(f *Failure, repeats bool) {
+	r.denied = 0
 	p := r.rest[r.probe].place()
 	again := p.blame > 0
 	blamed := r.worker.blamed(p)

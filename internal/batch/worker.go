@@ -128,14 +128,10 @@ func (w *Writer[I]) due(now time.Time) (bool, time.Duration) {
 	if w.cfg.InTurn && (!full || w.noAhead) && w.underWay() {
 		return false, forever
 	}
-	linger := w.cfg.Linger
-	if first < w.awaited {
-		if w.waiting.live >= w.former/2 {
-			return true, 0
-		}
-		linger = min(linger, w.cfg.AwaitedLinger)
+	if first < w.awaited && w.waiting.live >= w.former/2 {
+		return true, 0
 	}
-	left := linger - now.Sub(w.since)
+	left := w.cfg.Linger - now.Sub(w.since)
 	return full || left <= 0 || first < w.urgent, left
 }
 

@@ -27,9 +27,8 @@ type Config[I Item] struct {
 	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock
 	// held. nil: all items of one kind may.
 	Cut func([]I) int
-	// Linger is the maximum time that an item waits for others to share its batch, and AwaitedLinger the maximum while
-	// a caller waits for it.
-	Linger, AwaitedLinger time.Duration
+	// Linger is the maximum time that an item waits for others to share its batch.
+	Linger time.Duration
 	// Capacity is how many items may wait before Add blocks. 0: no bound.
 	Capacity int
 	// Moment is how long a batch that is being written keeps the other workers from the next one. Batches then grow

@@ -93,7 +93,7 @@ type Pipe struct {
 func New(cfg Config) *Pipe {
 	p := &Pipe{cfg: cfg}
 	p.writer = batch.New(batch.Config[*Item]{
-		Full: []int{cfg.Inputs}, Cut: p.fit, Capacity: 2 * cfg.Inputs, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
+		Full: []int{cfg.Inputs}, Cut: p.fit, Capacity: 2 * cfg.Inputs, Linger: cfg.Linger,
 		Longest: cfg.Longest, Workers: 1,
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
 			Timeout: cfg.Timeout},

@@ -105,7 +105,7 @@ func New(cfg Config) *Sender {
 	}
 	s.givenUp, s.giveIn = context.WithCancelCause(context.Background())
 	s.writer = batch.New(batch.Config[*Item]{
-		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
+		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger,
 		Cut: func(items []*Item) int {
 			return Cut(items, cfg.BatchRows, cfg.BatchBytes,
 				func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })

@@ -42,7 +42,7 @@ type Config struct {
 	Timeout time.Duration // of one statement
 	// LookTimeout is the timeout of a query for settles that their statement did not return.
 	LookTimeout time.Duration
-	Linger      time.Duration // of a settle that no call waits for
+	Linger      time.Duration // of a settle
 	// How many settles may wait before Add blocks; with more than half of them it is backlogged
 	Room int
 	// Isolated is called with the number of isolated settles when it changes.
@@ -103,7 +103,7 @@ const (
 	moment = 250 * time.Millisecond
 )
 
-// Linger is how long a settle that no call waits for waits for others to join its statement: a small part of a lease.
+// Linger is how long a settle waits for others to join its statement: a small part of a lease.
 func Linger(leaseFor time.Duration) time.Duration { return min(5*time.Millisecond, leaseFor/10) }
 
 // TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the
@@ -125,7 +125,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
-		Linger: cfg.Linger, AwaitedLinger: cfg.Linger, Capacity: cfg.Room, Moment: moment, Workers: workers,
+		Linger: cfg.Linger, Capacity: cfg.Room, Moment: moment, Workers: workers,
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
 			Timeout: cfg.Timeout},
 		Isolated: cfg.Isolated,

@@ -24,7 +24,7 @@ var packageTables = []test{
 
 // noteTables are the tables of a package for notes. Each change counts itself in the table.
 func noteTables(version, least int) chanq.Tables {
-	return chanq.Tables{Name: "notes", Version: version, MinVersion: least, Create: func(chanq.Dialect) []string {
+	return chanq.Tables{Name: "notes", Version: version, MinVersion: least, Create: func(chanq.Dialect, int) []string {
 		return []string{
 			`{create chanq__notes} (name {text} NOT NULL PRIMARY KEY, at bigint NOT NULL, changes integer NOT NULL, content {bytes})`,
 			`INSERT INTO {chanq__notes} (name, at, changes) SELECT 'first', {now}, 0 WHERE NOT EXISTS (SELECT 1 FROM {chanq__notes})`,
@@ -111,6 +111,12 @@ func packageTablesFollow(w *world) {
 	err = w.migrateNotes(1, 1)
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
 	require.ErrorContains(w, err, "the tables are of version 3, for programs of version 2 or later, and this one is of version 1; upgrade this program")
+
+	from := 0
+	_, err = chanq.MigrateTables(w.Soon(), w.DB, chanq.Config{}, chanq.Tables{Name: "notes", Version: 4,
+		Create: func(_ chanq.Dialect, found int) []string { from = found; return nil }})
+	require.NoError(w, err)
+	require.Equal(w, 3, from)
 }
 
 // Whichever operation fails, before or after it is applied: the next call creates the tables.
