@@ -1,13 +1,17 @@
 package mssqltest
 
-import "github.com/chanq/chanq/mssqltest/internal/lock"
+import (
+	"encoding/hex"
+
+	"github.com/chanq/chanq/mssqltest/internal/lock"
+)
 
 // Lock is a lock that a session holds or waits for.
 type Lock struct {
 	Session int
 	// Table and Index are names such as "dbo.orders" and "PK_orders". A lock of a table has no Index. A heap has the index "".
 	Table, Index string
-	// Key distinguishes rows and entries of one index. It is empty for a lock of a table.
+	// Key distinguishes rows and entries of one index, in hexadecimal. It is empty for a lock of a table.
 	Key string
 	// App is the resource of sp_getapplock. Such a lock has no Table.
 	App string
@@ -27,7 +31,7 @@ func (s *Server) Locks() []Lock {
 }
 
 func (s *Server) lock(i lock.Info) Lock {
-	l := Lock{Session: i.Session, Key: i.Resource.Key, App: i.Resource.App, Mode: i.Mode.String(), Waiting: i.Waiting}
+	l := Lock{Session: i.Session, Key: hex.EncodeToString([]byte(i.Resource.Key)), App: i.Resource.App, Mode: i.Mode.String(), Waiting: i.Waiting}
 	l.Table, l.Index = s.engine.Names(i.Resource)
 	return l
 }

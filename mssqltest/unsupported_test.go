@@ -56,6 +56,7 @@ var refusals = []struct{ text, construct string }{
 	{`SELECT t.id FROM dbo.t RIGHT JOIN dbo.u ON u.id = t.id`, "RIGHT"},
 	{`SELECT t.id FROM dbo.t FULL JOIN dbo.u ON u.id = t.id`, "FULL"},
 	{`SELECT t.id FROM dbo.t LEFT JOIN dbo.u ON u.id = t.id`, "LEFT"},
+	{`SELECT LEFT('ab', 1) FROM dbo.t LEFT JOIN dbo.u ON u.id = t.id`, "LeftOuter JOIN"},
 	{`SELECT id FROM dbo.t WHERE id IN (SELECT id FROM dbo.u)`, "IN (SELECT …)"},
 	{`SELECT id FROM dbo.t WHERE id NOT IN (SELECT id FROM dbo.u)`, "IN (SELECT …)"},
 	{`SELECT id FROM dbo.t WHERE n > ALL (SELECT n FROM dbo.u)`, ""},

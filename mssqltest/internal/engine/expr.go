@@ -70,6 +70,11 @@ func (c *compiler) expression(e ast.ScalarExpression) (*scalar, error) {
 		return c.conversion(e.DataType, e.Parameter, e.Style)
 	case *ast.FunctionCall:
 		return c.call(strings.ToUpper(e.FunctionName.Value), e.Parameters, e)
+	case *ast.LeftFunctionCall:
+		if len(e.Parameters) != 2 {
+			return nil, sqlError(174, "The left function requires 2 argument(s).")
+		}
+		return c.call("SUBSTRING", []ast.ScalarExpression{e.Parameters[0], &ast.IntegerLiteral{Value: "1"}, e.Parameters[1]}, nil)
 	case *ast.SearchedCaseExpression:
 		return c.choice(e.WhenClauses, e.ElseExpression)
 	case *ast.CoalesceExpression:

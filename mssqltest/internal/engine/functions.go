@@ -2,8 +2,11 @@ package engine
 
 import (
 	"hash/crc32"
+	"math"
 	"math/big"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/sqlc-dev/teesql/ast"
@@ -147,19 +150,42 @@ func isNullFunc(_ *compiler, args []*scalar) (*scalar, error) {
 
 func substring(_ *compiler, args []*scalar) (*scalar, error) {
 	t := args[0].typ
-	if !isBytes(t.Kind) {
+	switch {
+	case t.Kind == sqltype.Binary:
+		t.Kind = sqltype.VarBinary
+	case t.Kind == sqltype.Char:
+		t.Kind = sqltype.VarChar
+	case t.Kind == sqltype.NChar:
+		t.Kind = sqltype.NVarChar
+	case t.Kind == sqltype.VarBinary, t.Kind == sqltype.VarChar, t.Kind == sqltype.NVarChar:
+	default:
 		return nil, errUnsupported("SUBSTRING of " + kindName(t.Kind))
 	}
-	t.Kind = sqltype.VarBinary
 	return strict(t, []*scalar{args[0], cast(args[1], typeBigInt, 0), cast(args[2], typeBigInt, 0)}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
-		b, start, length := v[0].([]byte), v[1].(int64)-1, v[2].(int64)
+		start, length := v[1].(int64)-1, v[2].(int64)
 		if length < 0 {
 			return nil, sqlError(537, "Invalid length parameter passed to the LEFT or SUBSTRING function.")
 		}
-		from := min(max(start, 0), int64(len(b)))
-		to := min(max(start+length, from), int64(len(b)))
-		return b[from:to], nil
+		b, ok := v[0].([]byte)
+		if ok {
+			from, to := part(start, length, len(b))
+			return b[from:to], nil
+		}
+		units := utf16.Encode([]rune(v[0].(string)))
+		from, to := part(start, length, len(units))
+		cut := string(utf16.Decode(units[from:to]))
+		if strings.ContainsRune(cut, utf8.RuneError) && !strings.ContainsRune(v[0].(string), utf8.RuneError) {
+			return nil, errUnsupported("SUBSTRING that ends in the middle of a character above U+FFFF")
+		}
+		return cut, nil
 	}), nil
+}
+
+// part returns the bounds of what SUBSTRING takes of n units; positions outside of them count and have none.
+func part(start, length int64, n int) (from, to int64) {
+	start = min(start, int64(n))
+	from = max(start, 0)
+	return from, min(max(start+min(length, math.MaxInt32), from), int64(n))
 }
 
 // checksum is equal for texts that the collation treats as equal ("CHECKSUM (Transact-SQL)"). Its values are not SQL

@@ -101,6 +101,9 @@ func words(v reflect.Value, known map[string]bool) {
 			words(v.Elem(), known)
 		}
 	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[ast.LeftFunctionCall]() {
+			known["left"] = true
+		}
 		for i := range v.NumField() {
 			words(v.Field(i), known)
 		}
