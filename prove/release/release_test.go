@@ -64,6 +64,9 @@ func (s shell) commit(t *testing.T) {
 	s.run(t, "git", "commit", "-q", "-m", "test")
 }
 
+// modules are those that users import, and the command, as their paths end.
+var modules = []string{"", "/chanqprom", "/otelchanq", "/watermillchanq", "/gocloudchanq", "/cmd/chanq"}
+
 // small returns a repository with the script, and with modules that have no code.
 func small(t *testing.T) shell {
 	if runtime.GOOS == "windows" {
@@ -75,11 +78,13 @@ func small(t *testing.T) shell {
 	s.write(t, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\nNews.\n\n## 0.0.9 (2020-01-01)\n\nOld.\n")
 	s.write(t, "go.mod", "module github.com/chanq/chanq\n")
 	s.write(t, "chanqprom/go.mod", "module github.com/chanq/chanq/chanqprom\n\nrequire github.com/chanq/chanq v0.0.9\n")
-	s.write(t, "otelchanq/go.mod", "module github.com/chanq/chanq/otelchanq\n\nrequire github.com/chanq/chanq v0.0.9\n")
+	for _, module := range []string{"otelchanq", "watermillchanq", "gocloudchanq"} {
+		s.write(t, module+"/go.mod", "module github.com/chanq/chanq/"+module+"\n\nrequire github.com/chanq/chanq v0.0.9\n")
+	}
 	s.write(t, "cmd/chanq/go.mod", "module github.com/chanq/chanq/cmd/chanq\n\nrequire (\n"+
 		"\tgithub.com/chanq/chanq v0.0.9\n\tgithub.com/chanq/chanq/chanqprom v0.0.9\n)\n")
-	for _, module := range []string{"chanqprom", "otelchanq", "cmd/chanq"} {
-		s.write(t, module+"/go.sum", "github.com/chanq/chanq v0.0.9 h1:stale\n")
+	for _, module := range modules[1:] {
+		s.write(t, module[1:]+"/go.sum", "github.com/chanq/chanq v0.0.9 h1:stale\n")
 	}
 	s.commit(t)
 	return s
@@ -184,14 +189,17 @@ func TestTheModulesOfAReleaseAreInstalledFromAProxy(t *testing.T) {
 	require.NotEmpty(t, news)
 
 	// The user's go command knows neither the workspace nor the checksum database.
-	modules := []string{"", "/chanqprom", "/otelchanq", "/cmd/chanq"}
 	cache, proxy, bin := t.TempDir(), t.TempDir(), t.TempDir()
 	user := shell{dir: t.TempDir(), env: append(origin.env, "GOWORK=off", "GOTOOLCHAIN=local", "GOFLAGS=-modcacherw -trimpath",
 		"GOBIN="+bin, "GONOSUMDB=github.com/chanq/chanq", "GOPRIVATE=", "GONOPROXY=none")}
 	goenv := func(name string) string { return strings.TrimSpace(here.run(t, "go", "env", name)) }
 	others := "file://" + filepath.Join(goenv("GOMODCACHE"), "cache/download") + "," + goenv("GOPROXY")
 
-	require.Equal(t, []string{version, "chanqprom/" + version, "otelchanq/" + version, "cmd/chanq/" + version}, origin.release(t, version))
+	var tags []string
+	for _, module := range modules {
+		tags = append(tags, strings.TrimPrefix(module+"/"+version, "/"))
+	}
+	require.Equal(t, tags, origin.release(t, version))
 	require.Regexp(t, `(?m)^## 0\.1\.0 \(\d{4}-\d\d-\d\d\)$`, origin.read(t, "CHANGELOG.md"))
 	require.NotContains(t, origin.read(t, "CHANGELOG.md"), "Unreleased")
 	require.Equal(t, news[1], strings.TrimSpace(origin.read(t, "dist/notes.md")))
@@ -204,7 +212,9 @@ func TestTheModulesOfAReleaseAreInstalledFromAProxy(t *testing.T) {
 		apart.run(t, "go", "list", "./...")
 	}
 	origin.run(t, "go", "list", "-deps", "./cmd/chanq")
-	shell{dir: filepath.Join(origin.dir, "otelchanq")}.run(t, "go", "list", "-deps", ".")
+	for _, module := range []string{"otelchanq", "watermillchanq", "gocloudchanq"} {
+		shell{dir: filepath.Join(origin.dir, module)}.run(t, "go", "list", "-deps", ".")
+	}
 	// A second prepare of the same commit changes nothing.
 	for _, module := range modules {
 		origin.run(t, "git", "tag", "-d", strings.TrimPrefix(module+"/"+version, "/"))
@@ -228,12 +238,15 @@ func TestTheModulesOfAReleaseAreInstalledFromAProxy(t *testing.T) {
 	user.run(t, "go", "mod", "init", "example.com/shop")
 	lines := regexp.MustCompile(`(?m)^go (?:get|install) github\.com/chanq/chanq\S*@latest`).FindAllString(here.read(t, "README.md"), -1)
 	require.Len(t, lines, 2)
-	for _, line := range append(lines, "go get github.com/chanq/chanq/otelchanq@latest", "go get github.com/chanq/chanq/chanqprom@latest") {
+	for _, module := range modules[1 : len(modules)-1] {
+		lines = append(lines, "go get github.com/chanq/chanq"+module+"@latest")
+	}
+	for _, line := range lines {
 		user.run(t, "sh", "-c", line)
 		user.run(t, "sh", "-c", strings.Replace(line, "@latest", "@"+version, 1))
 	}
 	mod := user.read(t, "go.mod")
-	for _, module := range modules[:3] {
+	for _, module := range modules[:len(modules)-1] {
 		require.Contains(t, mod, "\tgithub.com/chanq/chanq"+module+" "+version+" ")
 	}
 	user.run(t, "go", "mod", "tidy")

@@ -49,7 +49,7 @@ func TestNoModuleOfTheCommandIsInTheBuildList(t *testing.T) {
 // A workspace makes these replacements, and go install refuses a command whose go.mod has a replace directive.
 func TestModulesThatAreInstalledReplaceNothing(t *testing.T) {
 	t.Chdir(root)
-	for _, file := range []string{"go.mod", "chanqprom/go.mod", "otelchanq/go.mod", "cmd/chanq/go.mod"} {
+	for _, file := range []string{"go.mod", "chanqprom/go.mod", "otelchanq/go.mod", "watermillchanq/go.mod", "gocloudchanq/go.mod", "cmd/chanq/go.mod"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NotRegexp(t, `(?m)^(replace|exclude)\b`, string(text), file)
