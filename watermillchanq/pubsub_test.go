@@ -147,6 +147,18 @@ func TestCloseReleasesWhatNobodyAcked(t *testing.T) {
 	again.Ack()
 }
 
+func TestCloseDoesNotWaitForReaders(t *testing.T) {
+	cfg := config()
+	cfg.Consumer.DrainFor = time.Hour
+	publisher, subscriber := pair(t, sqlite(t), cfg)
+	require.NoError(t, publisher.Publish("orders", message.NewMessage("id", nil)))
+	messages, err := subscriber.Subscribe(t.Context(), "orders")
+	require.NoError(t, err)
+	require.NoError(t, subscriber.Close())
+	_, open := <-messages
+	require.False(t, open)
+}
+
 func TestBadInputIsAClearError(t *testing.T) {
 	db := sqlite(t)
 	_, err := watermillchanq.NewPublisher(nil, config())
