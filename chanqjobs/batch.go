@@ -110,14 +110,13 @@ func NewBatches(db *sql.DB, q *chanq.Queue[Job]) *Batches {
 	}
 }
 
-// SendTx stores a batch of jobs in your transaction. When none of them is in the queue any more, whether acked, dead or
-// cancelled, the job done is sent, once, to the same queue. BatchOf tells it how many are dead. Its ID is that of the
-// batch. If there are no jobs, done is sent in your transaction.
+// SendTx stores a batch of jobs in your transaction. When all of them are acked, dead or cancelled, the job done is sent
+// to the same queue, once. Its ID is that of the batch, and BatchOf tells it how many are dead. Without jobs, it is sent
+// in your transaction.
 //
-// A call takes up to 1,000,000 jobs, and encodes 5,000 at a time. Send the rest by AddTx in the same transaction; or let
-// a job of the batch add the others, in as many transactions as you like. The IDs of done and of the jobs must be unset.
-//
-// It costs one round trip more than SendTx of the jobs. After an error, roll back. ErrBatchSent: see there.
+// A call takes up to 1,000,000 jobs, and encodes 5,000 at a time. To send more, let a job of the batch add them, in as
+// many transactions as you like. Leave the IDs of all messages unset. After an error, roll back. ErrBatchSent: a former
+// call has stored the batch. It costs one round trip more than SendTx of the jobs.
 func (b *Batches) SendTx(ctx context.Context, tx chanq.Tx, batch chanq.ID, done chanq.Message[Job], ms ...chanq.Message[Job]) error {
 	return batchFailed("send", batch, b.sendTx(ctx, tx, batch, done, ms))
 }
@@ -150,8 +149,8 @@ func (b *Batches) sendTx(ctx context.Context, tx chanq.Tx, batch chanq.ID, done 
 }
 
 // AddTx stores more jobs of a batch in your transaction. In the handler of a job of the batch (InBatch), ack the job in
-// the same transaction; then the batch is open until the new jobs have ended as well. At other times it might be done:
-// ErrBatchDone. ErrNoBatch: the batch is not in this queue. While your transaction is open, the batch is not marked done.
+// the same transaction: then the batch is open until the new jobs have left the queue as well. Elsewhere it can be done:
+// ErrBatchDone. ErrNoBatch: the batch is not in this queue. It is not marked done while your transaction is open.
 //
 // It costs one round trip more than SendTx of the jobs. After an error, roll back.
 func (b *Batches) AddTx(ctx context.Context, tx chanq.Tx, batch chanq.ID, ms ...chanq.Message[Job]) error {

@@ -42,13 +42,13 @@ const (
 	keepDone = 7 * 24 * time.Hour
 )
 
-// Run sends the done jobs of batches whose jobs have ended, until ctx is cancelled, and then returns nil. It returns
-// ErrNoSchema if the table is missing, and ErrNewerSchema if this program is too old for it. It reports all other errors
-// to Failed, and goes on. Run it in several processes: they share the work.
+// Run sends the done jobs of batches, until ctx is cancelled, and then returns nil. It returns ErrNoSchema if the table is
+// missing, and ErrNewerSchema if this program is too old for it. It reports all other errors to Failed, and goes on.
+// Several processes can run it: they share the work.
 //
-// While a batch of the queue is open, it looks each second, and a look is one read with one seek per open batch. So done
-// is sent within a second. While none is open, it looks every 10 s; after SendTx in this process, each second for a
-// minute. A batch that is done costs a transaction of five statements, six on PostgreSQL. Batches are kept for 7 days.
+// While a batch of the queue is open, it polls each second, with one read that costs one seek per open batch. So done is
+// sent within a second. Without one, it polls every 10 s; after SendTx in this process, each second for a minute. To
+// send a done job takes a transaction of five round trips, six on PostgreSQL. Batches are kept for 7 days.
 func (b *Batches) Run(ctx context.Context) error {
 	cfg := chanq.Config{Dialect: b.names.Dialect, Schema: b.names.Schema, Durability: chanq.DurabilityAsIs}
 	_, err := batchNames(ctx, b.db, cfg)

@@ -177,7 +177,7 @@ func (w *batchWorld) reports() map[string][]string {
 // ended returns how many jobs of a batch are archived or dead, and when the last one ended.
 func (w *batchWorld) ended(batch chanq.ID) (n int, last int64) {
 	end := batch
-	copy(end[12:], "\xff\xff\xff\xff")
+	copy(end[10:], "\xff\xff\xff\xff\xff\xff")
 	args := []any{batch[:], end[:]}
 	if w.Engine.Name == testdb.Postgres.Name {
 		args = []any{batch.String(), end.String()}
