@@ -198,6 +198,69 @@ func ExampleUpgrade() {
 	// 8 1.00
 }
 
+type (
+	Folder struct{ Files []string }
+	File   struct{ Name string }
+	Album  struct{ Name string }
+)
+
+var (
+	Import  = chanqjobs.Define[Folder]("import")
+	Resize  = chanqjobs.Define[File]("resize")
+	Publish = chanqjobs.Define[Album]("publish")
+)
+
+// Fan-out and fan-in: an album is published when all of its pictures are resized. A job adds jobs to its batch.
+func ExampleBatches() {
+	ctx, stop := context.WithCancel(context.Background())
+	db, jobs := openJobs(ctx)
+	defer db.Close()
+	check(chanqjobs.MigrateBatches(ctx, db, chanq.Config{}))
+
+	batches := chanqjobs.NewBatches(db, jobs)
+	album := chanqjobs.NewBatch() // an ID
+	check(chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+		return batches.SendTx(ctx, tx, album, Publish.New(Album{"Rome"}),
+			Resize.New(File{"1.jpg"}), Resize.New(File{"2.jpg"}), Import.New(Folder{[]string{"3.jpg", "broken"}}))
+	}))
+
+	mux := chanqjobs.NewMux()
+	chanqjobs.Handle(mux, Resize, func(_ context.Context, file *chanq.Lease[File]) error {
+		if file.Body.Name == "broken" {
+			return chanq.DeadLetter(errors.New("not a picture"))
+		}
+		return nil
+	}, chanqjobs.Options{})
+	chanqjobs.Handle(mux, Import, func(ctx context.Context, folder *chanq.Lease[Folder]) error {
+		var files []chanq.Message[chanqjobs.Job]
+		for _, name := range folder.Body.Files {
+			files = append(files, Resize.New(File{name}))
+		}
+		album, _ := chanqjobs.InBatch(&folder.Delivery)
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if err := batches.AddTx(ctx, tx, album, files...); err != nil {
+				return err
+			}
+			return folder.AckTx(ctx, tx) // in the same transaction: the album is not published in between
+		})
+	}, chanqjobs.Options{})
+	chanqjobs.Handle(mux, Publish, func(_ context.Context, album *chanq.Lease[Album]) error {
+		result, _ := chanqjobs.BatchOf(&album.Delivery)
+		fmt.Println(album.Body.Name, "sent", result.Sent, "dead", result.Dead)
+		stop()
+		return nil
+	}, chanqjobs.Options{})
+	check(chanqjobs.Run(ctx, batches.Run, chanqjobs.Work(jobs, 4, mux.Handle, chanq.ConsumerConfig{})))
+
+	ctx = context.Background()
+	status, err := batches.Status(ctx, album)
+	check(err)
+	fmt.Println("left", status.Left, "dead", status.Dead)
+	// Output:
+	// Rome sent 3 dead 1
+	// left 0 dead 1
+}
+
 // If a part fails, all parts end.
 func ExampleRun() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // or signal.NotifyContext

@@ -11,9 +11,13 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.Main(map[string]child.Part{"batches": child.Does(runBatches)})
+	goleak.VerifyTestMain(m)
+}
 
 // engines are the three databases; PostgreSQL in the long tier.
 var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.Postgres}

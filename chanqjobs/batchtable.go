@@ -1,0 +1,258 @@
+package chanqjobs
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// The table of batches, and its statements.
+
+// batchTables has a row for each batch. Times are Unix milliseconds, and done_at is 0 while a batch is open. The jobs of
+// a batch are those with IDs above id, up to last. The index of the UNIQUE constraint leads to the open batches of
+// a queue, and to those that are trimmed.
+var batchTables = chanq.Tables{Name: "batches", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
+	id := map[chanq.Dialect]string{chanq.DialectPostgres: "uuid", chanq.DialectSQLServer: "binary(16)"}[d]
+	return []string{strings.ReplaceAll(`{create chanq__batches} (
+  id      {id} NOT NULL PRIMARY KEY,
+  last    {id} NOT NULL,
+  queue   {text} NOT NULL,
+  sent    integer NOT NULL,
+  done    {bytes} NOT NULL,
+  made_at bigint NOT NULL,
+  done_at bigint NOT NULL,
+  UNIQUE (queue, done_at, id)
+)`, "{id}", cmp.Or(id, "BLOB"))}
+}}
+
+// MigrateBatches creates the table of batches in cfg.Schema, or brings it up to date. Call it like chanq.Migrate: in
+// a deployment, or when your programs start. If there is nothing to change, it costs one round trip, and needs no
+// permission to create tables.
+func MigrateBatches(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
+	_, err := chanq.MigrateTables(ctx, db, cfg, batchTables)
+	return err
+}
+
+// batchNames returns the names for statements on an existing table.
+func batchNames(ctx context.Context, db *sql.DB, cfg chanq.Config) (chanq.Names, error) {
+	existing := batchTables
+	existing.Create = nil
+	names, err := chanq.MigrateTables(ctx, db, cfg, existing)
+	if errors.Is(err, chanq.ErrNoSchema) {
+		err = fmt.Errorf("%w; run chanqjobs.MigrateBatches, or the command: chanq batch migrate", err)
+	}
+	return names, err
+}
+
+// The statements. {live jobs} and {dead jobs} are the conditions for the jobs of a batch, by the primary key.
+const (
+	// batchAddText adds nothing if the batch is stored already.
+	batchAddText = `INSERT INTO {chanq__batches} (id, last, queue, sent, done, made_at, done_at){output id}
+SELECT ?1, ?2, ?3, ?4, ?5, {now}, ?6 * {now} WHERE NOT EXISTS (SELECT 1 FROM {chanq__batches} WHERE id = ?1){returning id}`
+	// batchHoldText keeps the batch from being marked done until the end of the transaction. Others who add do not wait. It
+	// also returns 1 if a job has one of some numbers.
+	batchHoldText = `SELECT done_at, CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WHERE q.id >= ?3 AND q.id <= ?4) THEN 1 ELSE 0 END AS taken
+FROM {chanq__batches}{shared lock} WHERE id = ?1 AND queue = ?2{for share}`
+
+	// batchLookText has the open batches of a queue, each with 1 if a job of it is live: one seek for each. It waits for no
+	// lock, so on SQL Server a job that a transaction is deleting counts as gone: batchLiveText decides.
+	batchLookText = `SELECT b.id, CASE WHEN {first job} THEN 1 ELSE 0 END AS live
+FROM {chanq__batches} AS b{skip locked rows} WHERE b.queue = ?1 AND b.done_at = 0`
+	// batchDoneText changes nothing if the batch is done, or another transaction has locked it: adds to it, or marks it.
+	batchDoneText = `UPDATE {chanq__batches}{exclusive} SET done_at = {now}{output done} WHERE {id unless locked} AND done_at = 0{returning done}`
+	batchLiveText = `SELECT CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WHERE q.id > ?1 AND q.id <= ?2) THEN 1 ELSE 0 END AS live`
+	// batchLiveLocked waits for no lock: a locked job is live, whether a transaction is deleting it or has only leased it.
+	// XACT_ABORT is off for TRY: it would make 1222 an error that ends the transaction.
+	batchLiveLocked = `SET XACT_ABORT OFF;
+SET LOCK_TIMEOUT 0;
+DECLARE @live int = 1;
+BEGIN TRY
+    SET @live = (SELECT CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE q.id > ?1 AND q.id <= ?2) THEN 1 ELSE 0 END);
+END TRY
+BEGIN CATCH
+    IF ERROR_NUMBER() <> 1222
+        THROW;
+END CATCH;
+SELECT @live AS live;`
+	batchDeadText = `SELECT count(*) AS n FROM {dead} WHERE id > ?1 AND id <= ?2`
+	batchTrimText = `DELETE {top trimmed}FROM {chanq__batches}{skip locked rows} WHERE {oldest}queue = ?1 AND done_at > 0 AND done_at < {now} - ?2{limit trimmed}`
+
+	batchColumns    = `id, queue, sent, done, made_at, done_at`
+	batchListText   = `SELECT {top}` + batchColumns + ` FROM {chanq__batches} ORDER BY id DESC{limit}`
+	batchStatusText = `SELECT ` + batchColumns + ` FROM {chanq__batches} WHERE id = ?1`
+	batchLeftText   = `SELECT count(*) AS n FROM (SELECT {top counted}id FROM {live}{dirty} WHERE id > ?1 AND id <= ?2{limit counted}) AS q`
+)
+
+const (
+	// trimmed is how many batches a statement trims.
+	trimmed = 1000
+	// counted is up to which number Status counts.
+	counted = 10_000
+)
+
+// batchText returns a text for the database.
+func batchText(n chanq.Names, text string) string {
+	first := `(SELECT q.id FROM {live} AS q WHERE q.id > b.id AND q.id <= b.last ORDER BY q.id LIMIT 1) IS NOT NULL` // never a sequential scan
+	words := []string{"{output id}", "", "{returning id}", "\nRETURNING id", "{output done}", "", "{returning done}", "\nRETURNING sent, done",
+		"{shared lock}", "", "{for share}", "", "{skip locked rows}", "", "{exclusive}", "", "{dirty}", "", "{id unless locked}", "id = ?1", "{first job}", first,
+		"{top}", "", "{limit}", "\nLIMIT ?1", "{top counted}", "", "{limit counted}", fmt.Sprint(" LIMIT ", counted),
+		"{top trimmed}", "", "{oldest}", "id IN (SELECT id FROM {chanq__batches} WHERE ", "{limit trimmed}", fmt.Sprint(" ORDER BY done_at LIMIT ", trimmed, ")")}
+	switch n.Dialect {
+	case chanq.DialectPostgres:
+		words = append([]string{"{for share}", " FOR SHARE",
+			"{id unless locked}", "id = (SELECT id FROM {chanq__batches} WHERE id = ?1 FOR UPDATE SKIP LOCKED)"}, words...)
+	case chanq.DialectSQLServer:
+		text = strings.Replace(text, batchLiveText, batchLiveLocked, 1)
+		words = append([]string{"{output id}", "\nOUTPUT inserted.id", "{returning id}", "", "{output done}", "\nOUTPUT inserted.sent, inserted.done", "{returning done}", "",
+			"{shared lock}", " WITH (REPEATABLEREAD)", "{skip locked rows}", " WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)",
+			"{exclusive}", " WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, XLOCK)", "{dirty}", " WITH (NOLOCK)",
+			"{first job}", "EXISTS (SELECT 1 FROM {live} AS q WITH (NOLOCK, FORCESEEK) WHERE q.id > b.id AND q.id <= b.last)",
+			"{top}", "TOP (?1) ", "{limit}", "", "{top counted}", fmt.Sprint("TOP (", counted, ") "), "{limit counted}", "",
+			"{top trimmed}", fmt.Sprint("TOP (", trimmed, ") "), "{oldest}", "", "{limit trimmed}", ""}, words...)
+	}
+	return n.SQL(strings.NewReplacer(words...).Replace(text))
+}
+
+// querier is a *sql.DB or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+}
+
+// queryBatch reads the only row of a statement, or returns sql.ErrNoRows. It reads to the end, where an error might be.
+func queryBatch(ctx context.Context, on querier, text string, args []any, columns ...any) error {
+	rows, err := on.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	err = sql.ErrNoRows
+	for rows.Next() {
+		if err = rows.Scan(columns...); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(rows.Err(), err)
+}
+
+// idArg returns an ID as an argument.
+func idArg(n chanq.Names, id chanq.ID) any {
+	if n.Dialect == chanq.DialectPostgres {
+		return id.String()
+	}
+	return id[:]
+}
+
+// BatchTable has the batches of all queues of a schema, for their operators. It is safe for concurrent use.
+type BatchTable struct {
+	db    *sql.DB
+	names chanq.Names
+}
+
+// OpenBatchTable opens the batches of a schema for their operators. It uses Dialect, Schema and StatementTimeout of cfg,
+// and costs one round trip. Its errors say what to do: ErrNoSchema, ErrNewerSchema.
+func OpenBatchTable(ctx context.Context, db *sql.DB, cfg chanq.Config) (*BatchTable, error) {
+	names, err := batchNames(ctx, db, chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema,
+		StatementTimeout: cfg.StatementTimeout, Durability: chanq.DurabilityAsIs})
+	if err != nil {
+		return nil, err
+	}
+	return &BatchTable{db, names}, nil
+}
+
+// Batch is a stored batch.
+type Batch struct {
+	ID    chanq.ID
+	Queue string
+	Done  string // the kind of its done job
+	Sent  int    // how many jobs SendTx was given
+	// Made is when the batch was sent, and Ended when its done job was, or zero. By the clock of the database, in UTC.
+	Made, Ended time.Time
+}
+
+// BatchStatus is the state of a batch.
+type BatchStatus struct {
+	Batch
+	Left int // jobs in the queue, also those that a job has added. Counted up to 10,000
+	Dead int // jobs that are dead now
+}
+
+// List returns the latest batches, the newest first. It costs one round trip.
+func (t *BatchTable) List(ctx context.Context, most int) (list []Batch, err error) {
+	rows, err := t.db.QueryContext(ctx, batchText(t.names, batchListText), most)
+	if err != nil {
+		return nil, batchFailed("list", chanq.ID{}, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var b Batch
+		columns, done := b.columns()
+		if err := cmp.Or(rows.Scan(columns...), done()); err != nil {
+			return nil, batchFailed("list", chanq.ID{}, err)
+		}
+		list = append(list, b)
+	}
+	return list, batchFailed("list", chanq.ID{}, rows.Err())
+}
+
+// Status returns the state of a batch. ErrNoBatch: there is none, or it was trimmed. It costs three round trips, and
+// reads up to 10,000 jobs and all dead ones of the batch. On SQL Server it waits for no locked job.
+func (t *BatchTable) Status(ctx context.Context, batch chanq.ID) (s BatchStatus, err error) {
+	columns, done := s.Batch.columns()
+	err = queryBatch(ctx, t.db, batchText(t.names, batchStatusText), []any{idArg(t.names, batch)}, columns...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s, batchFailed("status", batch, ErrNoBatch)
+	}
+	if err = cmp.Or(err, done()); err != nil {
+		return s, batchFailed("status", batch, err)
+	}
+	of := t.names
+	of.Queue = s.Queue
+	jobs := []any{idArg(of, batch), idArg(of, lastOf(batch))}
+	err = queryBatch(ctx, t.db, batchText(of, batchLeftText), jobs, &s.Left)
+	if err == nil {
+		err = queryBatch(ctx, t.db, batchText(of, batchDeadText), jobs, &s.Dead)
+	}
+	return s, batchFailed("status", batch, err)
+}
+
+// columns are where the batchColumns are scanned to. done completes the batch.
+func (b *Batch) columns() (columns []any, done func() error) {
+	var message []byte
+	var made, ended int64
+	return []any{&b.ID, &b.Queue, &b.Sent, &message, &made, &ended}, func() error {
+		b.Made = time.UnixMilli(made).UTC()
+		if ended > 0 {
+			b.Ended = time.UnixMilli(ended).UTC()
+		}
+		if message == nil {
+			return nil // nothing was scanned
+		}
+		m, err := storedDone(message)
+		b.Done = m.Type
+		return err
+	}
+}
+
+// storedDone returns a done job as it is stored, in JSON.
+func storedDone(data []byte) (m chanq.Message[[]byte], err error) {
+	err = json.Unmarshal(data, &m)
+	return m, err
+}
+
+// batchFailed returns an error with what has failed, or nil. batch is zero if it is not about one batch.
+func batchFailed(op string, batch chanq.ID, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case batch.IsZero():
+		return fmt.Errorf("chanq: %s batches: %w", op, err)
+	}
+	return fmt.Errorf("chanq: %s batch %s: %w", op, batch, err)
+}

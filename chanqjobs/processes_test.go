@@ -1,0 +1,193 @@
+package chanqjobs_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqjobs"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/crew"
+)
+
+// batchTask is the input of a process.
+type batchTask struct{ Engine, Address string }
+
+// storm are the settings of the queue of the processes. The archive says when each job has ended.
+var storm = chanq.Config{History: chanq.HistoryOff, Spec: chanq.Spec{Retain: 24 * time.Hour}}
+
+// stormJobs is how many jobs a batch is sent with. Each fifth adds two, and each seventeenth of the others is dead.
+const stormJobs, stormAdded, stormDead = 220, 88, 10
+
+// runBatches is a process that handles jobs and runs batches. It may end while it starts.
+func runBatches(ctx context.Context, t batchTask, _ <-chan string) error {
+	if err := startBatches(ctx, t); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func startBatches(ctx context.Context, t batchTask) error {
+	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres} {
+		if e.Name != t.Engine {
+			continue
+		}
+		c, err := e.Connect(t.Address)
+		if err != nil {
+			return err
+		}
+		db := sql.OpenDB(c)
+		defer db.Close()
+		q, err := chanqjobs.Open(ctx, db, "jobs", storm)
+		if err != nil {
+			return err
+		}
+		b := chanqjobs.NewBatches(db, q)
+		b.Failed = func(err error) { fmt.Println(err) }
+		return chanqjobs.Run(ctx, b.Run, chanqjobs.Work(q, 8, stormMux(db, b).Handle, chanq.ConsumerConfig{
+			LeaseFor: 3 * time.Second, Prefetch: 32, DrainFor: time.Second}))
+	}
+	return fmt.Errorf("unknown engine %q", t.Engine)
+}
+
+func stormMux(db *sql.DB, b *chanqjobs.Batches) *chanqjobs.Mux {
+	m := chanqjobs.NewMux()
+	chanqjobs.Handle(m, piece, func(ctx context.Context, l *chanq.Lease[int]) error {
+		batch, _ := chanqjobs.InBatch(&l.Delivery)
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+		switch n := l.Body; {
+		case n > 0 && n%5 == 0:
+			return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+				if err := l.AckTx(ctx, tx); err != nil {
+					return err
+				}
+				return b.AddTx(ctx, tx, batch, pieces(0, 0)...)
+			})
+		case n > 0 && n%17 == 0:
+			return chanq.DeadLetter(errBad)
+		}
+		return nil
+	}, chanqjobs.Options{})
+	chanqjobs.Handle(m, report, func(ctx context.Context, l *chanq.Lease[string]) error {
+		r, _ := chanqjobs.BatchOf(&l.Delivery)
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO reports (batch, sent, dead) VALUES ('%s', %d, %d)", r.Batch, r.Sent, r.Dead))
+			if err == nil {
+				err = l.AckTx(ctx, tx)
+			}
+			return err
+		})
+	}, chanqjobs.Options{})
+	return m
+}
+
+func TestKilledProcessesEndEachBatchOnceAndNoneEarly(t *testing.T) {
+	testdb.OnEach(t, []testdb.Engine{testdb.SQLite, testdb.Postgres}, func(world *testdb.World) {
+		world.Within(10 * time.Minute)
+		w := &batchWorld{World: world, jobs: jobsOf(world, "jobs", storm)}
+		require.NoError(w, chanqjobs.MigrateBatches(w.Soon(), w.Tables(), chanq.Config{}))
+		w.Define("CREATE TABLE reports (batch varchar(36), sent integer, dead integer)")
+		w.Batches = chanqjobs.NewBatches(w.DB, w.jobs)
+		var numbers []int
+		for n := range stormJobs {
+			numbers = append(numbers, n+1)
+		}
+		const places, kills, batches = 4, 40, 60
+		var all []chanq.ID
+		c := crew.New("batches", places, rand.New(rand.NewPCG(1, 2)), func(p int, line string) error {
+			w.Logf("process %d: %s", p, line)
+			return nil
+		})
+		defer c.Abandon()
+		for place := range places {
+			require.NoError(w, c.Start(place, batchTask{w.Engine.Name, w.Address}))
+		}
+		killed := 0
+		c.Often(700*time.Millisecond, func() error {
+			if killed == kills {
+				return nil
+			}
+			killed++
+			for len(all) < batches*killed/kills {
+				all = append(all, w.send(numbers...))
+			}
+			place := c.Random.IntN(places)
+			if err := c.Kill(c.Places[place]); err != nil {
+				return err
+			}
+			return c.Start(place, batchTask{w.Engine.Name, w.Address})
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+		defer cancel()
+		left := func() (jobs int) {
+			for _, batch := range all {
+				s, err := w.Status(w.Soon(), batch)
+				require.NoError(w, err)
+				jobs += s.Left
+			}
+			return jobs
+		}
+		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return killed == kills && left() == 0, nil }))
+		c.Calm()
+		empty := time.Now()
+		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return len(w.reports()) >= batches, nil }))
+		w.Logf("the last report came %v after the last job", time.Since(empty).Round(time.Millisecond))
+		require.Less(w, time.Since(empty), 10*time.Second)
+		require.NoError(w, c.End(ctx))
+		require.True(w, testdb.Empty(w, w.jobs))
+
+		reports := w.reports()
+		require.Len(w, reports, batches)
+		slowest := time.Duration(0)
+		for _, batch := range all {
+			require.Equal(w, []string{fmt.Sprint(stormJobs, stormDead)}, reports[batch.String()], "its report, once")
+			s, err := w.Status(w.Soon(), batch)
+			require.NoError(w, err)
+			ended, last := w.ended(batch)
+			require.Equal(w, stormJobs+stormAdded, ended)
+			require.LessOrEqual(w, last, s.Ended.UnixMilli(), "done was sent early")
+			slowest = max(slowest, time.Duration(s.Ended.UnixMilli()-last)*time.Millisecond)
+		}
+		w.Logf("%d processes, %d kills, %d batches; a batch ended up to %v after its last job", len(c.All), killed, batches, slowest)
+	})
+}
+
+// reports returns what the done jobs have stored, by batch.
+func (w *batchWorld) reports() map[string][]string {
+	all := map[string][]string{}
+	rows, err := w.DB.QueryContext(w.Soon(), "SELECT batch, sent, dead FROM reports")
+	require.NoError(w, err)
+	defer rows.Close()
+	for rows.Next() {
+		var batch string
+		var sent, dead int
+		require.NoError(w, rows.Scan(&batch, &sent, &dead))
+		all[batch] = append(all[batch], fmt.Sprint(sent, dead))
+	}
+	require.NoError(w, rows.Err())
+	return all
+}
+
+// ended returns how many jobs of a batch are archived or dead, and when the last one ended.
+func (w *batchWorld) ended(batch chanq.ID) (n int, last int64) {
+	end := batch
+	copy(end[10:], "\xff\xff\xff\xff\xff\xff")
+	args := []any{batch[:], end[:]}
+	if w.Engine.Name == testdb.Postgres.Name {
+		args = []any{batch.String(), end.String()}
+	}
+	for _, table := range []string{"done", "dead"} {
+		var rows int
+		var latest sql.NullInt64
+		text := chanq.Names{Dialect: w.Engine.ChanqDialect(), Queue: "jobs"}.SQL("SELECT count(*), max(ended_at) FROM {" + table + "} WHERE id > ?1 AND id <= ?2")
+		require.NoError(w, w.DB.QueryRowContext(w.Soon(), text, args...).Scan(&rows, &latest))
+		n, last = n+rows, max(last, latest.Int64)
+	}
+	return n, last
+}
