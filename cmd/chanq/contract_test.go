@@ -17,6 +17,9 @@ import (
 // its objects or of the objects in its list. It must not change, because programs read it.
 var contract = map[string]string{
 	"bench":            "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
+	"batch list":       "[{done ended? id made queue sent}]",
+	"batch migrate":    "{migrated}",
+	"batch status":     "{dead done ended? id left made queue sent}",
 	"cancel":           "{cancelled}",
 	"causes":           "{groups more}",
 	"configure":        "{kind max_attempts max_body queue retain retain_dead}",
@@ -46,11 +49,12 @@ var contract = map[string]string{
 }
 
 // without are the commands without JSON output: a page that is served, and scripts for shells.
-var without = []string{"ui", "schedule", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
+var without = []string{"ui", "schedule", "batch", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
 func TestEachCommandPrintsJSON(t *testing.T) {
 	db := newQueue(t, "mail")
 	ensured(t, db, "nightly")
+	batches := newQueue(t, "mail")
 	send := func(bodies ...string) []string {
 		return succeed(t, "", append([]string{"send", "--db", db, "mail"}, bodies...)...).lines()
 	}
@@ -62,18 +66,20 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 		return id
 	}
 	arguments := map[string]func() []string{
-		"bench":   func() []string { return []string{"--db", filepath.Join(t.TempDir(), "b.db"), "--for", "400ms"} },
-		"cancel":  func() []string { return []string{"--db", db, "mail", send("x")[0]} },
-		"causes":  func() []string { killed(); return []string{"--db", db, "mail"} },
-		"redrive": func() []string { killed(); return []string{"--db", db, "mail"} },
-		"demo":    func() []string { return []string{"--dir", folderOf(t, 3)} },
-		"drop":    func() []string { succeed(t, "", "migrate", "--db", db, "post"); return []string{"--db", db, "post"} },
-		"man":     func() []string { return []string{t.TempDir()} },
-		"migrate": func() []string { return []string{"--db", db, "mail"} },
-		"pause":   func() []string { return []string{"--db", db, "mail"} },
-		"resume":  func() []string { return []string{"--db", db, "mail"} },
-		"peek":    func() []string { send("x"); return []string{"--db", db, "mail"} },
-		"purge":   func() []string { send("x"); return []string{"--db", db, "--yes", "--state", "ready", "mail"} },
+		"batch list":   func() []string { sentBatch(t, batches); return []string{"--db", batches} },
+		"batch status": func() []string { return []string{"--db", batches, sentBatch(t, batches)} },
+		"bench":        func() []string { return []string{"--db", filepath.Join(t.TempDir(), "b.db"), "--for", "400ms"} },
+		"cancel":       func() []string { return []string{"--db", db, "mail", send("x")[0]} },
+		"causes":       func() []string { killed(); return []string{"--db", db, "mail"} },
+		"redrive":      func() []string { killed(); return []string{"--db", db, "mail"} },
+		"demo":         func() []string { return []string{"--dir", folderOf(t, 3)} },
+		"drop":         func() []string { succeed(t, "", "migrate", "--db", db, "post"); return []string{"--db", db, "post"} },
+		"man":          func() []string { return []string{t.TempDir()} },
+		"migrate":      func() []string { return []string{"--db", db, "mail"} },
+		"pause":        func() []string { return []string{"--db", db, "mail"} },
+		"resume":       func() []string { return []string{"--db", db, "mail"} },
+		"peek":         func() []string { send("x"); return []string{"--db", db, "mail"} },
+		"purge":        func() []string { send("x"); return []string{"--db", db, "--yes", "--state", "ready", "mail"} },
 		"receive": func() []string {
 			send("x")
 			succeed(t, "", "resume", "--db", db, "mail")

@@ -17,6 +17,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
+	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -39,6 +40,7 @@ type rights struct {
 	part2  string
 	part3  string // of an ordered queue
 	part4  string // of schedules
+	part5  string // of batches
 }
 
 func newRights(t *testing.T) *rights {
@@ -49,6 +51,8 @@ func newRights(t *testing.T) *rights {
 	part2, part3, ok := strings.Cut(part2, "-- Part 3")
 	require.True(t, ok)
 	part3, part4, ok := strings.Cut(part3, "-- Part 4")
+	require.True(t, ok)
+	part4, part5, ok := strings.Cut(part4, "-- Part 5")
 	require.True(t, ok)
 	var names, own []string
 	for _, role := range roles {
@@ -70,7 +74,7 @@ func newRights(t *testing.T) *rights {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 	t.Cleanup(cancel)
-	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -348,4 +352,16 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	require.NoError(t, chanqcron.Migrate(r.ctx, producer, chanq.Config{}), "there is nothing to do")
 	r.refuses(producer, "DELETE FROM chanq__schedules", "UPDATE chanq__tables SET version = 9")
 	r.refuses(r.as("operator"), "UPDATE chanq__tables SET version = 9", "INSERT INTO chanq__tables (name, version, min_version) VALUES ('x', 1, 1)")
+}
+
+func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
+	r := newRights(t).migrated()
+	migrator, producer, operator := r.as("migrator"), r.as("producer"), r.as("operator")
+	require.NoError(t, chanqjobs.MigrateBatches(r.ctx, migrator, chanq.Config{}))
+	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part5))
+	require.NoError(t, err)
+	suite.RunsBatches(t, r.ctx, producer, operator)
+	require.NoError(t, chanqjobs.MigrateBatches(r.ctx, producer, chanq.Config{}), "there is nothing to do")
+	r.refuses(producer, "SELECT body FROM chanq_orders__dead", "UPDATE chanq__tables SET version = 9")
+	r.refuses(operator, "DELETE FROM chanq__batches", "UPDATE chanq__batches SET done_at = 0")
 }

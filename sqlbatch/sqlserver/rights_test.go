@@ -17,6 +17,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
+	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/sqlkind"
@@ -26,8 +27,8 @@ import (
 )
 
 // rightsScript returns the parts of docs/rights/sqlserver.sql: before the first migration, after it, and after that of
-// an ordered queue, and of the schedules.
-func rightsScript(t *testing.T) (before, after, ordered, schedules string) {
+// an ordered queue, of the schedules, and of the batches.
+func rightsScript(t *testing.T) (before, after, ordered, schedules, batches string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
@@ -37,7 +38,9 @@ func rightsScript(t *testing.T) (before, after, ordered, schedules string) {
 	require.True(t, ok)
 	ordered, schedules, ok = strings.Cut(ordered, "-- Part 4")
 	require.True(t, ok)
-	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules
+	schedules, batches, ok = strings.Cut(schedules, "-- Part 5")
+	require.True(t, ok)
+	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules, "-- Part 5" + batches
 }
 
 // member creates a login with an existing role, and returns a connection pool for it.
@@ -55,7 +58,7 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 // exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
-	before, after, _, _ := rightsScript(t)
+	before, after, _, _, _ := rightsScript(t)
 	for _, part := range []string{before, after} {
 		_, err := q.DB().ExecContext(ctx, part)
 		require.NoError(t, err)
@@ -166,7 +169,7 @@ func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, _, _ := rightsScript(t)
+	before, after, _, _, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	db := member(t, ctx, s, "chanq_migrator")
@@ -226,7 +229,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, ordered, _ := rightsScript(t)
+	before, after, ordered, _, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
@@ -286,7 +289,7 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqcron.Migrate(ctx, migrator, chanq.Config{}))
-	_, _, _, schedules := rightsScript(t)
+	_, _, _, schedules, _ := rightsScript(t)
 	_, err := q.DB().ExecContext(ctx, schedules)
 	require.NoError(t, err)
 	suite.RunsSchedules(t, ctx, producer, operator)
@@ -294,5 +297,21 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	_, err = producer.ExecContext(ctx, "DELETE dbo.chanq__schedules")
 	requireRefused(t, 229, err)
 	_, err = operator.ExecContext(ctx, "UPDATE dbo.chanq__tables SET version = 9")
+	requireRefused(t, 229, err)
+}
+
+func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	producer := login(t, ctx, q, "chanq_producer")
+	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
+	require.NoError(t, chanqjobs.MigrateBatches(ctx, migrator, chanq.Config{}))
+	_, _, _, _, batches := rightsScript(t)
+	_, err := q.DB().ExecContext(ctx, batches)
+	require.NoError(t, err)
+	suite.RunsBatches(t, ctx, producer, operator)
+	require.NoError(t, chanqjobs.MigrateBatches(ctx, producer, chanq.Config{}), "there is nothing to do")
+	_, err = operator.ExecContext(ctx, "DELETE dbo.chanq__batches")
 	requireRefused(t, 229, err)
 }
