@@ -174,8 +174,13 @@ func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
 	return empty, q.core.fail("empty", err)
 }
 
-// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. Settling or extending
-// a lease on such a message returns ErrLeaseLost. It costs one round trip per 1000 messages, on SQL Server per 400.
+// Cancel deletes messages that are ready, scheduled or leased, and returns the IDs that it found. It costs one round
+// trip per 1000 messages, on SQL Server per 400.
+//
+// If a handler of any process works on such a message, its context is cancelled with ErrCancelled within
+// ConsumerConfig.PollEvery (1 s), unless it runs for less than that. Settles return ErrCancelled, or ErrLeaseLost if
+// the consumer does not know yet. Either Cancel or the ack takes effect, even with AckTx, never both. A message in the
+// buffer of a consumer might still be delivered. See docs/guides/long-jobs.md.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	return runAlone(ctx, q.core, "cancel", "use CancelTx", table.ByID(ctx, ids, sqlbatch.Queue.Cancel))
 }

@@ -214,7 +214,8 @@ type ConsumerConfig struct {
 	// releases of this process, the next due time, and Config.Notifier end a pause. Default: 1 s. Range: 1 ms to 1 h.
 	//
 	// A busy consumer claims from its cursor. It scans from the head for late commits, released messages and expired
-	// leases, every second, or PollEvery if less. Slow scans are rarer.
+	// leases, every second, or PollEvery if less. Slow scans are rarer. While handlers run for PollEvery or longer, it
+	// looks up their messages every PollEvery, or every 100 ms if that is longer: see Queue.Cancel.
 	PollEvery time.Duration
 	// DrainFor is how long calls of Handle, HandleBatches and Pipe continue after the consumer has stopped. They return
 	// at most 6 s later. Give your process longer than both: see docs/guides/deploying.md. For your own loops only the

@@ -15,6 +15,9 @@ var (
 	// ErrLeaseLost: the lease was lost before the settle. The message was cancelled, or is redelivered. Lease.Context
 	// is cancelled with it.
 	ErrLeaseLost = lease.ErrLost
+	// ErrCancelled: the message was cancelled or purged while its handler ran. Lease.Context is cancelled with it: see
+	// Queue.Cancel. It is also an ErrLeaseLost.
+	ErrCancelled = lease.ErrCancelled
 	// ErrSettled: this holder has already settled the lease.
 	ErrSettled = lease.ErrSettled
 	// ErrStopped: the consumer has stopped, and the time for its handlers to drain is over. Lease.Context is cancelled

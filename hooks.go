@@ -84,8 +84,8 @@ type SettledEvent struct {
 	Took                                time.Duration
 }
 
-// LeaseLostEvent is a lease that was lost before it was settled. If Confirmed is set, the database reported the loss.
-// Otherwise it expired in an outage, or after ConsumerConfig.MaxExtend.
+// LeaseLostEvent is a lease that was lost before it was settled. If Confirmed is set, the database reported the loss,
+// for example because the message was cancelled. Otherwise it expired in an outage, or after ConsumerConfig.MaxExtend.
 type LeaseLostEvent struct {
 	Queue     string
 	ID        ID

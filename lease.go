@@ -48,9 +48,9 @@ type Delivery struct {
 }
 
 // Context returns a context with the values of Consume's context. It is cancelled with ErrLeaseLost when the lease is
-// known to be lost, at its Deadline at the latest, and with ErrStopped when the consumer has stopped and the time to
-// drain is over. Stop does not cancel it (see Stopping), and neither does a successful settle. The first call costs a
-// timer.
+// known to be lost, at its Deadline at the latest, with ErrCancelled if its message was cancelled, and with ErrStopped
+// when the consumer has stopped and the time to drain is over. Stop does not cancel it (see Stopping), and neither does
+// a successful settle. The first call costs a timer.
 func (d *Delivery) Context() context.Context {
 	if d.lease == nil {
 		return context.Background()
@@ -93,7 +93,7 @@ func (d *Delivery) Nack(cause error) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	if err := d.lease.State().NotHeld(); err != nil {
+	if err := lease.NotHeld(d.lease); err != nil {
 		return err
 	}
 	o := Outcome(cause)
@@ -147,7 +147,7 @@ func (d *Delivery) Extend(ctx context.Context, span time.Duration) error {
 	}
 	err := d.lease.ExtendBy(ctx, span)
 	switch {
-	case err == nil, err == ErrLeaseLost, err == ErrSettled, err == ErrClosed:
+	case err == nil, errors.Is(err, ErrLeaseLost), err == ErrSettled, err == ErrClosed:
 		return err
 	}
 	if failed := (*lease.FailedError)(nil); errors.As(err, &failed) {

@@ -325,7 +325,7 @@ func AckTx[T any](ctx context.Context, tx Tx, leases ...*Lease[T]) error {
 			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: all must be of one queue, and of one shard",
 				first.cfg.Label, here.cfg.Label)
 		}
-		if err := l.State().NotHeld(); err != nil {
+		if err := lease.NotHeld(l); err != nil {
 			errs[i], held = leaseError(l, "ack", false, err), false
 		}
 	}

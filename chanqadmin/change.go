@@ -126,8 +126,8 @@ func (q *Queue) Redrive(ctx context.Context, s Select, c Change) (Changed, error
 	return q.change(ctx, &change{op: "redrive", Select: s, Change: c, byID: byID, whole: whole, wakes: true})
 }
 
-// Cancel deletes ready, scheduled or leased messages by their IDs, and returns the ones that it found. The settle or extension of a lease
-// on such a message returns chanq.ErrLeaseLost. Only IDs may be set in Select. Costs are those of Purge by IDs.
+// Cancel deletes ready, scheduled or leased messages by their IDs, and returns the ones that it found. A handler that is working on one is
+// cancelled: see chanq.Queue.Cancel. Only IDs may be set in Select. Costs are those of Purge by IDs. Find returns IDs by DedupKeys.
 func (q *Queue) Cancel(ctx context.Context, s Select, c Change) (Changed, error) {
 	if s.State != "" || s.All || s.filtered() || s.IDs == nil {
 		return Changed{}, q.refuse("cancel", "Select must have IDs and nothing else; Purge deletes the messages of a state")

@@ -88,6 +88,11 @@ func (q *Queue) Opened() (chanq.Spec, chanq.ShardMark) { return q.cfg.Spec, q.cf
 // Empty is chanq.Queue.Empty.
 func (q *Queue) Empty(ctx context.Context) (bool, error) { return q.queue.Empty(ctx) }
 
+// Find is chanq.Queue.Find: it returns the IDs of ready, scheduled and leased messages with these DedupKeys, for example for Cancel.
+func (q *Queue) Find(ctx context.Context, keys ...string) ([]chanq.ID, error) {
+	return q.queue.Find(ctx, keys...)
+}
+
 func (q *Queue) ordered() bool { return q.cfg.Kind == chanq.KindOrdered }
 
 // repeatFor bounds the time in which a statement is begun again. A deadlock takes servers up to 5 s to find; an attempt that waits for

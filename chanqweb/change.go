@@ -55,7 +55,7 @@ var actions = map[string]action{
 		run: (*chanqadmin.Queue).Purge,
 	},
 	"cancel": {
-		ask:    "Cancel messages? They are deleted permanently, also those that a consumer is processing.",
+		ask:    "Cancel messages? They are deleted permanently. If a handler is working on one, its context is cancelled within about a second.",
 		notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
 	},
 }

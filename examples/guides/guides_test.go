@@ -156,6 +156,42 @@ func Example_status() {
 	// 1 cancelled
 }
 
+func Example_cancel() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	videos := openQueue[string](ctx, db, "videos", chanq.Spec{})
+	receipts, err := videos.Send(ctx, chanq.Msg("talk.mp4"))
+	check(err)
+	consumer, err := videos.Consume(ctx, chanq.ConsumerConfig{PollEvery: 100 * time.Millisecond})
+	check(err)
+	id, started, over := receipts[0].ID, make(chan struct{}), make(chan struct{})
+	convert := func(ctx context.Context, _ string) error {
+		close(started)
+		<-ctx.Done()
+		<-over
+		consumer.Stop()
+		return context.Cause(ctx)
+	}
+	go func() {
+		defer close(over)
+		<-started
+		found, err := videos.Cancel(ctx, id)
+		check(err)
+		fmt.Println(len(found), "cancelled") // 0: it was already done or dead
+	}()
+	check(consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[string]) error {
+		err := convert(ctx, lease.Body) // returns soon after ctx is cancelled
+		if errors.Is(context.Cause(ctx), chanq.ErrCancelled) {
+			fmt.Println("remove the unfinished", lease.Body) // no other process continues this job
+		}
+		return err
+	}))
+	// Output:
+	// 1 cancelled
+	// remove the unfinished talk.mp4
+}
+
 // sealed is a codec that encrypts JSON.
 type sealed struct{ aead cipher.AEAD }
 

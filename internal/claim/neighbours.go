@@ -56,7 +56,7 @@ func (n *Neighbour) Handle(l *lease.Lease, grace time.Duration) {
 		if first && former != nil && former.State() == lease.Expired {
 			end = base.Now() + grace
 		}
-		if former == nil || former == l || former.State().NotHeld() == lease.ErrSettled || l.Gone() ||
+		if former == nil || former == l || lease.NotHeld(former) == lease.ErrSettled || l.Gone() ||
 			base.Now() >= end {
 			s.handled[l.Item.ID] = l
 			s.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 //     the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - the goroutines of the settler and the extender (internal/settle);
-//   - the heartbeat, the trimmer, the look-ups of acks in transactions, and on PostgreSQL the vacuumer;
+//   - the heartbeat, the trimmer, the look-ups of acks in transactions and of cancelled messages, and on PostgreSQL
+//     the vacuumer;
 //   - one for events about lost leases, outages and isolated settles while there are events to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
@@ -122,6 +123,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	t := tasks{c, &c.cfg, c.load.stop}
 	rest.Go(func() { (&heartbeat{tasks: t}).run(attending) })
 	rest.Go(func() { o.acks.run(attending) })
+	rest.Go(func() { t.watch(attending) })
 	rest.Go((&trimmer{tasks: t}).run)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
 		rest.Go((&vacuumer{tasks: t}).run)

@@ -155,7 +155,7 @@ func (e *ending) awaited() int {
 // revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the
 // messages of a running claim.
 func (e *ending) revoke() {
-	for _, l := range e.of.owner.extender.Held() {
+	for _, l := range e.of.owner.extender.Held(anyLease) {
 		if release := l.Revoke(); release != nil {
 			e.back = append(e.back, release)
 		}

@@ -36,7 +36,7 @@ func (c *Context) made() *cancellable {
 	// The lease might have ended before the context was stored.
 	switch l.State() {
 	case Lost, Expired:
-		l.ctx.cancel(l.Home)
+		l.ctx.cancel(l.Home, ErrLost)
 	case Settled:
 		l.endContext()
 	default:
@@ -64,21 +64,29 @@ func (c *ownContext) make(home *Home) *cancellable {
 
 // cancel ends the context of the lease permanently, even if it was not used yet and
 // the lease is extended afterwards.
-func (c *ownContext) cancel(home *Home) {
+func (c *ownContext) cancel(home *Home, cause error) {
 	made := c.used.Load()
 	if made == nil {
 		made = c.make(home)
 	}
 	made.unwatch()
-	made.cancel(ErrLost)
+	made.cancel(cause)
 }
 
 // lost is cancel, and also ends the context of the call that handles the lease together with other leases.
-func (c *ownContext) lost(home *Home) {
-	c.cancel(home)
+func (c *ownContext) lost(home *Home, cause error) {
+	c.cancel(home, cause)
 	if t := c.with.Load(); t != nil {
-		t.cancel(ErrLost)
+		t.cancel(cause)
 	}
+}
+
+// loss returns why the lease is lost: only the cause of its context tells.
+func (c *ownContext) loss() error {
+	if made := c.used.Load(); made != nil && context.Cause(made) == ErrCancelled {
+		return ErrCancelled
+	}
+	return ErrLost
 }
 
 // Unwatch stops the timer of the context and leaves the context as it is. It is called when the lease has ended.
@@ -93,7 +101,7 @@ func (l *Lease) Unwatch() {
 func (l *Lease) endContext() {
 	switch {
 	case errors.Is(l.err, ErrLost):
-		l.ctx.cancel(l.Home)
+		l.ctx.cancel(l.Home, ErrLost)
 	case l.err == nil, errors.Is(l.err, ErrSettled):
 		l.Unwatch()
 	}
@@ -156,7 +164,7 @@ func (c *cancellable) timeUp() {
 	c.mu.Unlock()
 	if l != nil {
 		l.Home.Owner.Expire(l)
-		l.ctx.lost(l.Home) // also where the lease is in a transaction, or being settled
+		l.ctx.lost(l.Home, ErrLost) // also where the lease is in a transaction, or being settled
 	}
 }
 
@@ -216,7 +224,7 @@ func Together(leases []*Lease) (ctx context.Context, end func()) {
 	for _, l := range leases {
 		l.ctx.with.Store(t)
 		if s := l.State(); s == Lost || s == Expired { // it ended before t was stored
-			t.cancel(ErrLost)
+			t.cancel(l.ctx.loss())
 		}
 	}
 	return t, func() {

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,8 @@ import (
 var (
 	ErrLost    = errors.New("chanq: lease lost")
 	ErrSettled = errors.New("chanq: lease already settled")
+	// ErrCancelled is the ErrLost of a lease whose message was deleted while its holder worked on it.
+	ErrCancelled = fmt.Errorf("%w: its message was cancelled", ErrLost)
 	// ErrStopped is the cause of contexts that end when the time to drain is over.
 	ErrStopped = errors.New("chanq: consumer stopped, and its time to drain is over")
 	// ErrHidden means that a first try might have been applied, and later changes of the row hide whether it was.
@@ -163,7 +166,7 @@ func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 				return err
 			}
 		case Lost:
-			return ErrLost
+			return l.ctx.loss()
 		default:
 			return ErrSettled
 		}
@@ -211,7 +214,7 @@ func (l *Lease) Revoke() *Lease {
 		return nil
 	}
 	l.ended.Store(true)
-	l.ctx.lost(l.Home)
+	l.ctx.lost(l.Home, ErrLost)
 	l.wake()
 	r := &Lease{
 		Home: l.Home, Item: l.Item, Due: l.Due, Priority: l.Priority, Attempt: l.Attempt, Lapses: l.Lapses,
@@ -255,7 +258,7 @@ func (l *Lease) Lose(to State) bool {
 func (l *Lease) EnterTx() error {
 	for {
 		s := l.State()
-		if err := s.NotHeld(); err != nil {
+		if err := NotHeld(l); err != nil {
 			return err
 		}
 		if l.move(s, InTx) {
@@ -292,20 +295,20 @@ func (l *Lease) LoseInTx() {
 // changed ends the context of a lease that has moved to Expired or Lost, calls the owner, and wakes the calls that
 // wait. The state of the lease might have changed again.
 func (l *Lease) changed(to State) {
-	l.ctx.lost(l.Home)
+	l.ctx.lost(l.Home, l.ctx.loss())
 	l.Home.Owner.Changed(l)
 	if to == Lost {
 		l.wake()
 	}
 }
 
-// NotHeld returns why a lease in this state cannot be acked in a transaction, or nil if it can.
-func (s State) NotHeld() error {
-	switch s {
+// NotHeld returns why a lease cannot be acked in a transaction, or nil if it can.
+func NotHeld(l *Lease) error {
+	switch l.State() {
 	case Held, Expired, InTx:
 		return nil
 	case Lost:
-		return ErrLost
+		return l.ctx.loss()
 	}
 	return ErrSettled
 }
@@ -375,7 +378,7 @@ func (l *Lease) Wait(ctx context.Context) error {
 // Outcome returns the outcome of a lease that is settled or lost.
 func (l *Lease) Outcome() error {
 	if l.State() == Lost {
-		return ErrLost
+		return l.ctx.loss()
 	}
 	return l.err
 }
@@ -384,7 +387,7 @@ func (l *Lease) Outcome() error {
 func (l *Lease) ExtendBy(ctx context.Context, d time.Duration) error {
 	switch l.State() {
 	case Lost:
-		return ErrLost
+		return l.ctx.loss()
 	case Settling, Settled, InTx:
 		return ErrSettled
 	}
@@ -394,7 +397,7 @@ func (l *Lease) ExtendBy(ctx context.Context, d time.Duration) error {
 	}
 	if !held {
 		if l.Lose(Lost) || l.State() == Lost {
-			return ErrLost
+			return l.ctx.loss()
 		}
 		return ErrSettled // by another goroutine in the meantime
 	}

@@ -355,3 +355,60 @@ func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
 	require.True(t, errors.Is(lease.VerdictHidden.Err(), lease.ErrHidden))
 	require.NoError(t, lease.VerdictApplied.Err())
 }
+
+func TestOnlyAHeldLeaseWithTimeLeftIsCancelledWhenItsRowIsGone(t *testing.T) {
+	enter := map[lease.State]func(*lease.Lease) error{
+		lease.Held:     func(*lease.Lease) error { return nil },
+		lease.Expired:  func(l *lease.Lease) error { l.Lose(lease.Expired); return nil },
+		lease.InTx:     (*lease.Lease).EnterTx,
+		lease.Settling: ack,
+		lease.Settled: func(l *lease.Lease) error {
+			defer lease.Finish([]*lease.Lease{l}, []error{nil})
+			return ack(l)
+		},
+		lease.Lost: func(l *lease.Lease) error { l.Lose(lease.Lost); return nil },
+	}
+	for state, enter := range enter {
+		for _, row := range []lease.RowState{lease.RowHeld, lease.RowTaken, lease.RowGone} {
+			for _, left := range []time.Duration{time.Hour, 0} {
+				l := of(&owner{}, time.Hour)
+				require.NoError(t, enter(l))
+				require.Equal(t, state, l.State())
+				l.Period.Begin(base.Now()+left, base.Now()+left)
+				if left > 0 && state == lease.Held {
+					require.NoError(t, l.Context().Err()) // the use after the deadline moves the lease to Expired
+				}
+				cancelled := state == lease.Held && row == lease.RowGone && left > 0
+				require.Equal(t, cancelled, row.Cancels(l), "%d, %d, %v", state, row, left)
+				if !cancelled {
+					require.NotErrorIs(t, context.Cause(l.Context()), lease.ErrCancelled)
+					continue
+				}
+				require.ErrorIs(t, context.Cause(l.Context()), lease.ErrCancelled)
+				require.Equal(t, lease.Held, l.State(), "the caller moves it")
+				require.True(t, l.Lose(lease.Lost))
+				extended := l.ExtendBy(t.Context(), time.Hour)
+				for _, err := range []error{ack(l), l.Wait(t.Context()), l.EnterTx(), extended, l.Outcome()} {
+					require.ErrorIs(t, err, lease.ErrCancelled)
+					require.ErrorIs(t, err, lease.ErrLost)
+				}
+			}
+		}
+	}
+}
+
+func TestACallForSeveralLeasesEndsWhenOneIsCancelled(t *testing.T) {
+	o := &owner{}
+	l, other := of(o, time.Hour), of(o, time.Hour)
+	l.Home = other.Home
+	ctx, end := lease.Together([]*lease.Lease{l, other})
+	require.True(t, lease.RowGone.Cancels(l))
+	require.ErrorIs(t, context.Cause(ctx), lease.ErrCancelled)
+	require.NoError(t, other.Context().Err())
+	end()
+
+	require.True(t, l.Lose(lease.Lost))
+	later, end := lease.Together([]*lease.Lease{l, other})
+	defer end()
+	require.ErrorIs(t, context.Cause(later), lease.ErrCancelled)
+}

@@ -11,6 +11,17 @@ const (
 	RowGone                  // there is no such row
 )
 
+// Cancels ends the context of a lease with ErrCancelled if its message was cancelled, and reports whether it did: the
+// row is gone, the lease has time left, and its holder has not begun to settle it, which also removes the row. The
+// caller then moves the lease to Lost.
+func (r RowState) Cancels(l *Lease) bool {
+	if r != RowGone || l.State() != Held || base.Now() >= l.Period.Deadline() {
+		return false
+	}
+	l.ctx.lost(l.Home, ErrCancelled)
+	return true
+}
+
 // Verdict is the result of a settle whose row its statement did not return.
 type Verdict uint8
 

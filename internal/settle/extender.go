@@ -127,13 +127,13 @@ func (x *Extender) Track(leases []*lease.Lease) {
 // Wake triggers a review now.
 func (x *Extender) Wake() { base.Signal(x.wake) }
 
-// Held returns the leases that are held, in the buffer or by a reader.
-func (x *Extender) Held() (held []*lease.Lease) {
+// Held returns the leases that are held, in the buffer or by a reader, and for which only is true.
+func (x *Extender) Held(only func(*lease.Lease) bool) (held []*lease.Lease) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, leases := range x.tracked {
 		for _, l := range leases {
-			if l.State() == lease.Held && !l.Ended() {
+			if l.State() == lease.Held && !l.Ended() && only(l) {
 				held = append(held, l)
 			}
 		}
@@ -347,7 +347,8 @@ func (x *Extender) absent(ctx context.Context,
 		return nil, err
 	}
 	for _, e := range extensions {
-		if e.Lease.Row(seen) != lease.RowHeld {
+		if row := e.Lease.Row(seen); row != lease.RowHeld {
+			row.Cancels(e.Lease)
 			outcomes = append(outcomes, batch.Outcome[*lease.Extension]{Item: e, Err: lease.ErrLost})
 		}
 	}
@@ -426,5 +427,8 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 		return true, 0, nil
 	}
 	seen, err := x.cfg.Table.Look(ctx, timeout, [][16]byte{l.Item.ID})
-	return false, l.Row(seen), err
+	if row = l.Row(seen); err == nil {
+		row.Cancels(l)
+	}
+	return false, row, err
 }
