@@ -22,7 +22,7 @@ import (
 )
 
 // A program exits with 1 after an error, and with 0 if the test runs it without an error, on its own or after a signal. Its standard
-// input stays open. Linking ten programs takes a while.
+// input stays open. Linking eleven programs takes a while.
 func TestAProgramEndsWithItsExitCode(t *testing.T) {
 	testdb.Long(t)
 	if runtime.GOOS == "windows" {
@@ -47,6 +47,7 @@ func TestAProgramEndsWithItsExitCode(t *testing.T) {
 		{program: "longjob", file: "longjob.db", wants: "page 0", signal: true},
 		{program: "outbox", file: "outbox.db"},
 		{program: "redrive", file: "shop.db"},
+		{program: "shop", file: "market.db", args: []string{"checkout", "1", "ada", "1200"}},
 	} {
 		t.Run(c.program, func(t *testing.T) {
 			t.Parallel()
@@ -116,11 +117,11 @@ func send(t *testing.T, db *sql.DB, queue string, body int) {
 func TestAProgramThatHandlesMessagesLogsWhatFails(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)
-	require.Len(t, files, 10)
+	require.Len(t, files, 11)
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
-		if regexp.MustCompile(`\.Handle\(|\.HandleBatches\(`).Match(source) {
+		if regexp.MustCompile(`\.Handle\(|\.HandleBatches\(|chanqjobs\.Work\(`).Match(source) {
 			require.Contains(t, string(source), "chanq.LogHooks(nil, slog.LevelWarn)", file)
 		}
 	}

@@ -456,29 +456,6 @@ func TestOpenOpensAFile(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-func TestAFailedMailIsSentAgain(t *testing.T) {
-	db, err := embedded.Open(":memory:")
-	require.NoError(t, err)
-	defer db.Close()
-	require.NoError(t, chanq.Migrate(t.Context(), db, "mails", chanq.Config{}))
-	mails, err := chanq.Open[string](t.Context(), db, "mails", chanq.Config{})
-	require.NoError(t, err)
-	_, err = mails.Send(t.Context(), chanq.Msg("Welcome"))
-	require.NoError(t, err)
-
-	soon := func(*chanq.Delivery, error) time.Duration { return time.Millisecond }
-	consumer, err := mails.Consume(t.Context(), chanq.ConsumerConfig{Backoff: soon})
-	require.NoError(t, err)
-	require.NoError(t, consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[string]) error {
-		if lease.Attempt == 1 {
-			return errors.New("the mail server is away")
-		}
-		consumer.Stop() // the second attempt
-		return nil
-	}))
-	require.EqualValues(t, 1, consumer.Stats().Acked)
-}
-
 func TestAnAckIsStored(t *testing.T) {
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)
@@ -498,28 +475,4 @@ func TestAnAckIsStored(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, empty)
 	require.NoError(t, consumer.Shutdown(t.Context()))
-}
-
-// mailer sends each mail once, by the ID of its message.
-type mailer struct {
-	known map[chanq.ID]bool
-	sent  int
-}
-
-func (m *mailer) welcome(_ context.Context, lease *chanq.Lease[string]) error {
-	if !m.known[lease.ID] {
-		m.known[lease.ID] = true
-		m.sent++
-	}
-	return nil
-}
-
-func TestASecondDeliverySendsNoSecondMail(t *testing.T) {
-	id, mails := chanq.NewID(), mailer{known: map[chanq.ID]bool{}}
-	welcome := mails.welcome
-	for range 2 {
-		lease := &chanq.Lease[string]{Delivery: chanq.Delivery{ID: id, Attempt: 1}, Body: "Ada"}
-		require.NoError(t, welcome(t.Context(), lease))
-	}
-	require.Equal(t, 1, mails.sent)
 }

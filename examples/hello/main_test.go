@@ -1,7 +1,6 @@
 package main
 
 import (
-	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq/chanqtest"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -21,8 +21,7 @@ func TestTheShopSellsTheSameOnEveryEngine(t *testing.T) {
 			e.Require(t)
 			connector, err := e.Connect(e.Create(t))
 			require.NoError(t, err)
-			db := sql.OpenDB(connector)
-			defer db.Close()
+			db := chanqtest.Open(t, connector)
 			for range 2 {
 				require.Equal(t, "order 1: tea, attempt 1\norder 2: coffee, attempt 1\norder 3: cake, attempt 1\n", printed(t, func() {
 					require.NoError(t, run(t.Context(), db))

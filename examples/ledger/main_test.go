@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/chanqtest"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Each customer withdraws 70 twice and receives money in between, so that another order has another
 // result.
 func TestMovementsOfACustomerAreBookedInOrder(t *testing.T) {
-	db := open(t)
+	db := chanqtest.DB(t)
 	var args []string
 	for _, amount := range []int{100, -70, -70, 30, -60} {
 		for customer := range 20 {
@@ -31,7 +35,7 @@ func TestMovementsOfACustomerAreBookedInOrder(t *testing.T) {
 }
 
 func TestADeadMovementBlocksThoseOfItsCustomer(t *testing.T) {
-	db := open(t)
+	db := chanqtest.DB(t)
 	require.NoError(t, run(t.Context(), db, []string{"ada=100"}))
 	unreadable, err := chanq.Open[string](t.Context(), db, "movements", chanq.Config{})
 	require.NoError(t, err)
@@ -43,14 +47,32 @@ func TestADeadMovementBlocksThoseOfItsCustomer(t *testing.T) {
 }
 
 func TestAnInvalidMovementIsReported(t *testing.T) {
-	require.ErrorContains(t, run(t.Context(), open(t), []string{"ada=100", "ada much"}), `"ada much" is not customer=amount`)
+	require.ErrorContains(t, run(t.Context(), chanqtest.DB(t), []string{"ada=100", "ada much"}), `"ada much" is not customer=amount`)
 }
 
-func open(t *testing.T) *sql.DB {
-	db, err := embedded.Open(":memory:")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
+// Movements of two customers, and a program that is killed after each of its statements and started again.
+func TestEachMovementIsBookedOnceAndInOrderWhereverTheProgramDies(t *testing.T) {
+	testdb.Long(t) // some 100 programs
+	for crash := range chanqtest.Crashes(t) {
+		synctest.Test(t, func(t *testing.T) {
+			db := chanqtest.DB(t)
+			require.NoError(t, run(t.Context(), db, []string{"ada=100", "bob=100"}))
+			movements, err := chanq.Open[int](t.Context(), db, "movements", chanq.Config{})
+			require.NoError(t, err)
+			for _, customer := range []string{"ada", "bob"} {
+				_, err = movements.Send(t.Context(), chanq.Message[int]{Key: customer, Body: -70}, chanq.Message[int]{Key: customer, Body: -40})
+				require.NoError(t, err)
+			}
+			crash(t, db)
+			program := func(ctx context.Context) error { return run(ctx, db, nil) }
+			chanqtest.Drain(t, program)
+			time.Sleep(time.Hour) // what the dead program held has expired
+			chanqtest.Drain(t, program)
+			for _, customer := range []string{"ada", "bob"} {
+				require.Equal(t, "100 = 100, -70 = 30, -40 refused", booked(t, db, customer))
+			}
+		})
+	}
 }
 
 // booked returns the rows of a customer.

@@ -4,18 +4,21 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/chanqtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) {
+func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) { synctest.Test(t, continues) }
+
+func continues(t *testing.T) {
 	db := send(t, 10)
 	var pages []int
 	for _, last := range []int{3, 7, 9} { // the page after which the signal comes
@@ -28,7 +31,9 @@ func TestAJobContinuesWhereTheSignalEndedIt(t *testing.T) {
 
 // Another process has claimed the job, because the lease of this process expired, and has read eight pages. This process has not
 // detected it.
-func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) {
+func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) { synctest.Test(t, keepsProgress) }
+
+func keepsProgress(t *testing.T) {
 	db := send(t, 10)
 	work(t, db, 3, func(page int) {
 		if page == 2 {
@@ -40,9 +45,7 @@ func TestAnEarlierHolderDoesNotResetTheProgress(t *testing.T) {
 
 // send stores a job in a new database.
 func send(t *testing.T, pages int) *sql.DB {
-	db, err := embedded.Open(":memory:")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := chanqtest.DB(t)
 	require.NoError(t, chanq.Migrate(t.Context(), db, "jobs", chanq.Config{}))
 	jobs, err := chanq.Open[int](t.Context(), db, "jobs", chanq.Config{})
 	require.NoError(t, err)

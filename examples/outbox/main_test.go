@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqtest"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -55,6 +57,26 @@ func TestAnOrderAndItsMessagesAreStoredOnceAndTogether(t *testing.T) {
 	}
 	for _, table := range []string{"orders", "chanq_receipts", "chanq_parcels"} {
 		require.Equal(t, 2, number("SELECT COUNT(*) FROM "+table), table)
+	}
+}
+
+// A client repeats its request until it has the response, whatever statement of the shop's program was the last one.
+func TestAnOrderIsStoredOnceWhereverTheProgramDies(t *testing.T) {
+	for crash := range chanqtest.Crashes(t) {
+		db := chanqtest.DB(t)
+		s, err := open(t.Context(), db)
+		require.NoError(t, err)
+		crash(t, db)
+		for code := 0; code != http.StatusOK; {
+			answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/orders/1?customer=ada", nil)
+			request.SetPathValue("id", "1")
+			s.order(answer, request)
+			code = answer.Code
+		}
+		for _, queue := range []*chanq.Queue[order]{s.receipts, s.parcels} {
+			require.Len(t, chanqtest.Sent(t, queue), 1)
+			require.Equal(t, `{"ID":"1","Customer":"ada"}`, chanqtest.Sent(t, queue)[0].String())
+		}
 	}
 }
 

@@ -8,11 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqtest"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,6 +50,29 @@ func TestEachFileIsCountedOnceDespiteAnInterruption(t *testing.T) {
 	require.Equal(t, n*(n-1)/2, number(t, db, "SELECT SUM(n) FROM words"))
 	require.Equal(t, n, number(t, db, "SELECT COUNT(*) FROM words"))
 	require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM chanq_files WHERE last_error LIKE '%no such file%'"))
+}
+
+// The program is killed after each of its statements and started again.
+func TestEachFileIsCountedOnceWhereverTheProgramDies(t *testing.T) {
+	testdb.Long(t) // some 100 programs
+	path := filepath.Join(t.TempDir(), "three")
+	require.NoError(t, os.WriteFile(path, []byte("one two three"), 0o644))
+	for crash := range chanqtest.Crashes(t) {
+		synctest.Test(t, func(t *testing.T) {
+			db := chanqtest.DB(t)
+			files, err := open[string](t.Context(), db, "files")
+			require.NoError(t, err)
+			_, err = files.Send(t.Context(), chanq.Msg(path))
+			require.NoError(t, err)
+			crash(t, db)
+			program := func(ctx context.Context) error { return run(ctx, db, nil) }
+			chanqtest.Drain(t, program)
+			time.Sleep(time.Hour) // what the dead program held has expired
+			chanqtest.Drain(t, program)
+			require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM words WHERE n = 3"))
+			require.Empty(t, chanqtest.Sent(t, files))
+		})
+	}
 }
 
 func number(t *testing.T, db *sql.DB, query string) (n int) {

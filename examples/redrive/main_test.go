@@ -1,35 +1,39 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/chanqtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOneCauseIsRedrivenAfterATrialRun(t *testing.T) {
-	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
-		q := w.Queue("orders", chanq.Config{})
-		testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...)
-		for i, l := range testdb.Lease(w, q, 4, time.Minute) {
-			if i == 3 {
-				require.NoError(t, l.Ack())
-				continue
+	synctest.Test(t, func(t *testing.T) {
+		db := chanqtest.DB(t)
+		require.NoError(t, chanq.Migrate(t.Context(), db, "orders", chanq.Config{}))
+		orders, err := chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+		require.NoError(t, err)
+		_, err = orders.Send(t.Context(), chanq.Msg("a"), chanq.Msg("b"), chanq.Msg("c"), chanq.Msg("d"))
+		require.NoError(t, err)
+		chanqtest.Work(t, orders, func(_ context.Context, lease *chanq.Lease[string]) error {
+			if lease.Body == "d" {
+				return nil
 			}
-			require.NoError(t, l.Nack(chanq.DeadLetter(errors.New("no stock for 7"))))
-		}
+			return chanq.DeadLetter(errors.New("no stock for 7"))
+		})
 		command := func(cause string, change chanqadmin.Change) string {
 			var out strings.Builder
-			require.NoError(t, command(w.Soon(), w.DB, &out, cause, change))
+			require.NoError(t, command(t.Context(), db, &out, cause, change))
 			return out.String()
 		}
 		trial, run := chanqadmin.Change{DryRun: true}, chanqadmin.Change{PerSecond: 2}
@@ -37,9 +41,7 @@ func TestOneCauseIsRedrivenAfterATrialRun(t *testing.T) {
 		require.Equal(t, "0 are ready again\n", command("expired", run))
 		require.Equal(t, "3 dead messages are rejected\n", command("rejected", trial))
 		require.Equal(t, "2 redriven\n3 redriven\n3 are ready again\n", command("rejected", run))
-		stats, err := testdb.Admin(q).Stats(w.Soon())
-		require.NoError(t, err)
-		require.Equal(t, chanqadmin.Stats{Ready: 3, Limit: chanqadmin.StatsLimit}, chanqadmin.Stats{Ready: stats.Ready, Dead: stats.Dead, Limit: stats.Limit})
+		require.Len(t, chanqtest.Sent(t, orders), 3)
 	})
 }
 

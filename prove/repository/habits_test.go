@@ -359,7 +359,7 @@ func public(t *testing.T) []string {
 			}
 		}
 	}
-	require.Len(t, dirs, 15)
+	require.Len(t, dirs, 16)
 	return dirs
 }
 

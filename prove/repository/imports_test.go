@@ -47,6 +47,9 @@ var mayImport = map[string]struct {
 	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
 	"pgnotify":    {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
 	"mssqlnotify": {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},
+
+	"chanqtest":        {"tests of users: databases, time travel, crashes", []string{"", "chanqadmin", "chanqjobs", "embedded", "embedded/goclock"}},
+	"embedded/goclock": {"the clock of SQLite in bubbles", nil},
 }
 
 func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {

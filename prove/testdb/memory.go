@@ -9,14 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
-	"modernc.org/libc"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/embedded/goclock"
 )
 
 // memories has the in-memory databases, by their addresses. Several *sql.DB share one, and its queue of writers.
@@ -27,7 +24,7 @@ var (
 
 // createMemory creates a database that exists until the test ends.
 func createMemory(t testing.TB) string {
-	goClock()
+	goclock.Use()
 	c, err := embedded.Connector(":memory:")
 	require.NoError(t, err)
 	address := fmt.Sprintf("memory %d", memoryNumbers.Add(1))
@@ -49,48 +46,11 @@ func connectMemory(address string) (driver.Connector, error) {
 
 // createAlone names a file that only this process can use: the names of its pipes and locks are taken.
 func createAlone(t testing.TB) string {
-	goClock()
+	goclock.Use()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	require.NoError(t, os.WriteFile(path+"-notify", nil, 0o600))
 	require.NoError(t, os.Mkdir(path+"-turn", 0o700))
 	return path
-}
-
-// goClock makes SQLite's databases use Go's time and Go's sleep while they wait for a lock. In a bubble both
-// are the bubble's.
-var goClock = sync.OnceFunc(func() {
-	tls := libc.NewTLS()
-	defer tls.Close()
-	for _, vfs := range []string{"memdb", "unix"} {
-		name, err := libc.CString(vfs)
-		if err != nil {
-			panic(err)
-		}
-		found := sqlite3.Xsqlite3_vfs_find(tls, name)
-		libc.Xfree(tls, name)
-		if found == 0 {
-			panic("testdb: this version of modernc.org/sqlite has no VFS " + vfs)
-		}
-		v := *(**sqlite3.Tsqlite3_vfs)(unsafe.Pointer(&found))
-		v.FxSleep = address(sleep)
-		v.FxCurrentTimeInt64 = address(currentTime)
-	}
-})
-
-// address returns the pointer by which SQLite, translated from C, calls a function.
-func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
-
-func sleep(_ *libc.TLS, _ uintptr, micros int32) int32 {
-	time.Sleep(time.Duration(micros) * time.Microsecond)
-	return micros
-}
-
-// julianEpoch is how many milliseconds before Unix's epoch that of Julian days is.
-const julianEpoch = 210_866_760_000_000
-
-func currentTime(_ *libc.TLS, _, to uintptr) int32 {
-	**(**int64)(unsafe.Pointer(&to)) = time.Now().UnixMilli() + julianEpoch
-	return 0
 }
 
 // unowned hides Close, so that closing one *sql.DB keeps the database open for the others.
