@@ -101,6 +101,9 @@ func (q *Queue[T]) Spec() Spec { return specOf(q.core.names.Slots, q.core.table.
 // Label returns the queue's name in errors, hooks and metrics: Config.Label, or its name.
 func (q *Queue[T]) Label() string { return q.core.cfg.Label }
 
+// DB returns the database that the queue was opened on, for packages that run further statements: see Names.
+func (q *Queue[T]) DB() *sql.DB { return q.core.db }
+
 // Raw returns the queue with encoded bodies, for packages that store messages and send them later: see Encode.
 func (q *Queue[T]) Raw() *Queue[[]byte] { return &Queue[[]byte]{q.core} }
 

@@ -305,7 +305,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	s.q.render(spec.Slots)
 	if !whole || found.Version < sqlbatch.Version {
 		for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
-			if err := runAll(s.run, m.Statements); err != nil {
+			if err := s.apply(m); err != nil {
 				return fmt.Errorf("migration %d: %w", m.Number, err)
 			}
 		}
@@ -318,6 +318,17 @@ func (s schema) migrate(ctx context.Context, end string) error {
 		return err
 	}
 	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
+}
+
+func (s schema) apply(m sqlbatch.Migration) error {
+	texts := m.Statements
+	if m.Former.Ask != "" {
+		former := func(*sql.Rows) error { texts = append([]string{m.Former.Add}, texts...); return nil }
+		if err := s.run(sqlbatch.Statement{Text: m.Former.Ask}, former); err != nil {
+			return err
+		}
+	}
+	return runAll(s.run, texts)
 }
 
 // prepare prepares a database that has no table.

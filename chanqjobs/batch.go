@@ -135,7 +135,7 @@ func (b *Batches) sendTx(ctx context.Context, tx chanq.Tx, batch chanq.ID, done 
 	}
 	var stored chanq.ID
 	row := []any{idArg(b.names, batch), idArg(b.names, lastOf(batch)), b.q.Name(), len(ms), message, empty}
-	err = queryBatch(ctx, tx, batchText(b.names, batchAddText), row, &stored)
+	err = queryRow(ctx, tx, batchText(b.names, batchAddText), row, &stored)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return ErrBatchSent
@@ -183,7 +183,7 @@ func (b *Batches) hold(ctx context.Context, tx querier, batch chanq.ID, first ui
 		idArg(b.names, numbered(batch, first+uint64(n)-1))}
 	var doneAt int64
 	taken := 0
-	err = queryBatch(ctx, tx, batchText(b.names, batchHoldText), args, &doneAt, &taken)
+	err = queryRow(ctx, tx, batchText(b.names, batchHoldText), args, &doneAt, &taken)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		err = ErrNoBatch

@@ -178,19 +178,19 @@ func (r *batchRunner) end(ctx context.Context, batch chanq.ID) error {
 		}
 		result := BatchResult{Batch: batch}
 		var message []byte
-		err := queryBatch(ctx, tx, batchText(r.names, batchDoneText), []any{idArg(r.names, batch)}, &result.Sent, &message)
+		err := queryRow(ctx, tx, batchText(r.names, batchDoneText), []any{idArg(r.names, batch)}, &result.Sent, &message)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil // it is done, or another transaction adds to it
 		}
 		live, jobs := 0, []any{idArg(r.names, batch), idArg(r.names, lastOf(batch))}
 		if err == nil {
-			err = queryBatch(ctx, tx, batchText(r.names, batchLiveText), jobs, &live)
+			err = queryRow(ctx, tx, batchText(r.names, batchLiveText), jobs, &live)
 		}
 		if err == nil && live != 0 {
 			err = errLive
 		}
 		if err == nil {
-			err = queryBatch(ctx, tx, batchText(r.names, batchDeadText), jobs, &result.Dead)
+			err = queryRow(ctx, tx, batchText(r.names, batchDeadText), jobs, &result.Dead)
 		}
 		if err != nil {
 			return err

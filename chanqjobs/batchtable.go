@@ -120,35 +120,6 @@ func batchText(n chanq.Names, text string) string {
 	return n.SQL(strings.NewReplacer(words...).Replace(text))
 }
 
-// querier is a *sql.DB or a transaction.
-type querier interface {
-	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
-}
-
-// queryBatch reads the only row of a statement, or returns sql.ErrNoRows. It reads to the end, where an error might be.
-func queryBatch(ctx context.Context, on querier, text string, args []any, columns ...any) error {
-	rows, err := on.QueryContext(ctx, text, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	err = sql.ErrNoRows
-	for rows.Next() {
-		if err = rows.Scan(columns...); err != nil {
-			return err
-		}
-	}
-	return cmp.Or(rows.Err(), err)
-}
-
-// idArg returns an ID as an argument.
-func idArg(n chanq.Names, id chanq.ID) any {
-	if n.Dialect == chanq.DialectPostgres {
-		return id.String()
-	}
-	return id[:]
-}
-
 // BatchTable has the batches of all queues of a schema, for their operators. It is safe for concurrent use.
 type BatchTable struct {
 	db    *sql.DB
@@ -205,7 +176,7 @@ func (t *BatchTable) List(ctx context.Context, most int) (list []Batch, err erro
 // reads up to 10,000 jobs and all dead ones of the batch. On SQL Server it waits for no locked job.
 func (t *BatchTable) Status(ctx context.Context, batch chanq.ID) (s BatchStatus, err error) {
 	columns, done := s.Batch.columns()
-	err = queryBatch(ctx, t.db, batchText(t.names, batchStatusText), []any{idArg(t.names, batch)}, columns...)
+	err = queryRow(ctx, t.db, batchText(t.names, batchStatusText), []any{idArg(t.names, batch)}, columns...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, batchFailed("status", batch, ErrNoBatch)
 	}
@@ -215,9 +186,9 @@ func (t *BatchTable) Status(ctx context.Context, batch chanq.ID) (s BatchStatus,
 	of := t.names
 	of.Queue = s.Queue
 	jobs := []any{idArg(of, batch), idArg(of, lastOf(batch))}
-	err = queryBatch(ctx, t.db, batchText(of, batchLeftText), jobs, &s.Left)
+	err = queryRow(ctx, t.db, batchText(of, batchLeftText), jobs, &s.Left)
 	if err == nil {
-		err = queryBatch(ctx, t.db, batchText(of, batchDeadText), jobs, &s.Dead)
+		err = queryRow(ctx, t.db, batchText(of, batchDeadText), jobs, &s.Dead)
 	}
 	return s, batchFailed("status", batch, err)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Kind is a kind of job: a name, which is the Type of its messages, and the Go type of their bodies. It is safe for concurrent use.
@@ -71,6 +72,15 @@ func (k *Kind[T]) Open(l *chanq.Lease[Job]) (*chanq.Lease[T], error) {
 		return nil, chanq.DeadLetterAs(chanq.CauseUndecodable, fmt.Errorf("a job of the kind %q: %w", k.name, err))
 	}
 	return opened, nil
+}
+
+// Decode decodes the body of a stored job, for example of a dead one. For another kind the error is ErrKind. If the kind has no codec, the
+// body is JSON: with a Config.Codec, call k.With(codec).Decode.
+func (k *Kind[T]) Decode(e chanqadmin.Entry) (body T, err error) {
+	if e.Type != k.name {
+		return body, fmt.Errorf("%w: %q instead of %q", ErrKind, e.Type, k.name)
+	}
+	return body, k.decode(&Job{data: e.Body}, &body)
 }
 
 // decode returns a panic of the codec as an error, as chanq does.

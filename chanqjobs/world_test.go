@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"batches": child.Does(runBatches)})
+	child.Main(map[string]child.Part{"batches": child.Does(runBatches), "deaths": child.Does(noticeDeaths)})
 	goleak.VerifyTestMain(m)
 }
 

@@ -90,10 +90,18 @@ type Names struct {
 // Migration is one numbered step of the schema.
 type Migration struct {
 	Number     int
-	Statements []string
+	Former     Former
+	Statements []string // create what is missing; each can be run again
 	// Registry is how many of the first migration's statements create the table of queues. After them the version can be read, before the rest
 	// is run.
 	Registry int
+}
+
+// Former adds a column to a table of an earlier version, before the statements of a migration, where no statement can itself look whether
+// the column exists. It is zero if nothing is required.
+type Former struct {
+	Ask string // returns a row if Add must be run
+	Add string
 }
 
 // Fresh is what must be done in a database without tables. It is zero if nothing is required.
@@ -106,8 +114,11 @@ type Fresh struct {
 // Version is the number of the last migration, the same in every dialect. A queue's row also has min_version, the lowest version of a
 // program that may use the queue, and features, a bit for each property that a program must know. A program refuses a greater min_version
 // and a bit that is not in Features. A greater version alone does not keep a program from working.
+//
+// Version 3 has a column, noticed_at, that programs of version 2 (Least) do not need.
 const (
-	Version  = 2
+	Version  = 3
+	Least    = 2
 	Features = 0
 )
 

@@ -18,9 +18,9 @@ import (
 func TestMigrateMayBeRepeated(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "queue.db")
 	for range 2 {
-		require.Equal(t, []string{"queue mail has version 2", "queue post has version 2"}, succeed(t, "", "migrate", "--db", db, "mail", "post").lines())
+		require.Equal(t, []string{"queue mail has version 3", "queue post has version 3"}, succeed(t, "", "migrate", "--db", db, "mail", "post").lines())
 	}
-	require.JSONEq(t, `{"queue":"mail","version":2}`, succeed(t, "", "migrate", "--db", db, "-o", "json", "mail").out)
+	require.JSONEq(t, `{"queue":"mail","version":3}`, succeed(t, "", "migrate", "--db", db, "-o", "json", "mail").out)
 }
 
 func TestSchemaIsPrintedForEachDialect(t *testing.T) {

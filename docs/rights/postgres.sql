@@ -26,7 +26,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_producer; -- wri
 -- of a pipeline is a consumer of one queue and a producer of the next.
 GRANT SELECT ON chanq__queues TO chanq_consumer;
 GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, leased_by, last_error) ON chanq_orders TO chanq_consumer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy; DELETE: Spec.RetainDead
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy, chanqjobs.Deaths; DELETE: Spec.RetainDead
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__done TO chanq_consumer; -- with Spec.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__consumers TO chanq_consumer; -- its own row, and old rows of consumers that have ended
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_consumer; -- writes the history and deletes old samples

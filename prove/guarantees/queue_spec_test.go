@@ -209,8 +209,8 @@ func laterSchema(w *world) {
 	w.Eventually("it is dead again", func() bool { return testdb.Counted(w, q).Dead == 1 })
 	require.NoError(w, c.Shutdown(w.Soon()))
 
-	for column, says := range map[string]string{"min_version": "for programs of version 4 or later", "features": "with features (0x4)"} {
-		w.Exec("UPDATE chanq__queues SET " + column + " = 4")
+	for column, says := range map[string]string{"min_version": "for programs of version 8 or later", "features": "with features (0x8)"} {
+		w.Exec("UPDATE chanq__queues SET " + column + " = 8")
 		_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 		require.ErrorIs(w, err, chanq.ErrNewerSchema)
 		require.ErrorContains(w, err, says)

@@ -25,6 +25,13 @@ func MigrateTables(t testing.TB, d sqlbatch.Dialect, db *sql.DB, n sqlbatch.Name
 	defer conn.Close()
 	texts := d.Begin()
 	for _, m := range d.Migrations(n) {
+		if m.Former.Ask != "" {
+			former, err := Rows(ctx, conn, sqlbatch.Statement{Text: m.Former.Ask})
+			require.NoError(t, err)
+			if len(former) > 0 {
+				texts = append(texts, m.Former.Add)
+			}
+		}
 		texts = append(texts, m.Statements...)
 	}
 	for _, text := range append(texts, d.Commit()) {

@@ -14,7 +14,7 @@ func TestTheTextsAreCollected(t *testing.T) {
 	require.Len(t, sets, 4)
 	plain, ordered, documents, programs := sets[0].texts, sets[1].texts, sets[2].texts, sets[3].texts
 	require.Contains(t, plain["claim"], "SELECT TOP (@left)")
-	require.Contains(t, plain["ddl-0-migration-2-03"], "CREATE TABLE")
+	require.Contains(t, plain["ddl-0-migration-3-03"], "CREATE TABLE")
 	require.NotContains(t, ordered, "claim", "only plain queues claim so")
 	require.Contains(t, ordered["take-slots"], "chanq__slots")
 	require.Contains(t, documents["rights"], "GRANT")

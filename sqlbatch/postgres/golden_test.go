@@ -52,9 +52,11 @@ func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 	for _, queue := range []string{"q", long, long[1:] + "r", "q_dead", "q_dead_ended"} {
 		for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: queue}) {
 			for _, text := range m.Statements[3 : len(m.Statements)-4] { // the others are for the tables of all queues
-				name, _, _ := strings.Cut(text[strings.Index(text, "CREATE"):], " (")
-				require.False(t, seen[name], name)
-				seen[name] = true
+				if at := strings.Index(text, "CREATE"); at >= 0 {
+					name, _, _ := strings.Cut(text[at:], " (")
+					require.False(t, seen[name], name)
+					seen[name] = true
+				}
 				for i, part := range strings.Split(text, `"`) {
 					if i%2 == 1 {
 						require.LessOrEqual(t, len(part), 63)
@@ -63,7 +65,7 @@ func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, seen, 5*9)
+	require.Len(t, seen, 5*10)
 	for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: long, Slots: 64}) {
 		for i, part := range strings.Split(strings.Join(m.Statements, " "), `"`) {
 			if i%2 == 1 {

@@ -52,7 +52,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, consumersTableText, consumersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addNoticedText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -65,10 +65,10 @@ const convertText = `UPDATE {live} SET attempts = attempts - (lapses - {kept lap
 WHERE lapses > {kept lapses} AND EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND version < 2)`
 
 // raiseText lets programs of version 1 refuse the queue.
-const raiseText = `UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name} AND version < {version}`
+const raiseText = `UPDATE {queues} SET version = {version}, min_version = {least} WHERE name = {name} AND version < {version}`
 
 // firstRecordText lets Open find a queue that was created by hand.
-const firstRecordText = `INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {version}, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
+const firstRecordText = `INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {least}, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   name           text COLLATE "C" NOT NULL,
@@ -186,10 +186,13 @@ const newTableText = `BEGIN
 var keyIndexText = indexText("{'key'}", `CREATE UNIQUE INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`)
 
 // The columns that only one of the two tables has. fingerprint is an integer: eight bytes, which compare fast.
+// noticed_at is when a handler of dead messages has noticed the death (chanqjobs.Deaths): 0 is not yet, and NULL a death
+// before there was this column, which is never noticed.
 const (
 	deadOwn = `
   cause       smallint NOT NULL,
-  fingerprint bigint,`
+  fingerprint bigint,
+  noticed_at  bigint DEFAULT 0,`
 	doneOwn = `
   outcome     smallint NOT NULL,`
 )
@@ -214,6 +217,17 @@ var deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn) +
   CONSTRAINT {dead pk} PRIMARY KEY (id)
 )`
 
+// addNoticedText changes only the catalog of a table of version 2: the rows that exist stay NULL, as old. The default is
+// for new ones, whichever program inserts them.
+const addNoticedText = `DO {$}
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'dead'}) AND a.attname = 'noticed_at') THEN
+    ALTER TABLE {dead} ADD COLUMN noticed_at bigint;
+    ALTER TABLE {dead} ALTER COLUMN noticed_at SET DEFAULT 0;
+  END IF;
+END
+{$}`
+
 // deadEndedIndexText: peeks and redrives use the order of death.
 var deadEndedIndexText = indexText("{'dead ended'}", `CREATE INDEX {dead ended} ON {dead} (ended_at, id)`)
 
@@ -222,6 +236,9 @@ var deadCauseIndexText = indexText("{'dead cause'}", `CREATE INDEX {dead cause} 
 
 // deadKeyIndexText: a redrive looks for other dead messages with the same key.
 var deadKeyIndexText = indexText("{'dead key'}", `CREATE INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`)
+
+// deadNewIndexText has the deaths that were not noticed yet, in their order.
+var deadNewIndexText = indexText("{'dead new'}", `CREATE INDEX {dead new} ON {dead} (ended_at, id) WHERE noticed_at = 0`)
 
 var doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn) + `
   CONSTRAINT {done pk} PRIMARY KEY (id)

@@ -209,7 +209,7 @@ var deadLetterColumns = []string{"ended integer", "fingerprint bigint"}
 
 const (
 	deadLettered = `(coalesce(a.ended, 0) >> 1)::smallint AS cause, a.fingerprint`
-	replaceCause = `, cause = excluded.cause, fingerprint = excluded.fingerprint`
+	replaceCause = `, cause = excluded.cause, fingerprint = excluded.fingerprint, noticed_at = 0`
 )
 
 func (q *queue) DeadLetter(items []sqlbatch.DeadLetterItem) sqlbatch.Statement {

@@ -237,8 +237,8 @@ func matchedIn(object string) string {
 var (
 	orderedArchiveText = strings.Replace(archiveInsertText, "fence, attempts, dedup_key, type, last_error, headers, body{order}\nFROM", "fence, min(attempts + (leased_by IS NULL), {last attempt}), dedup_key, type, last_error, headers, body{order}\nFROM", 1)
 
-	orderedDeadLetterText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+	orderedDeadLetterText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, noticed_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, 0, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + withFingerprints(orderedEnds, "?4") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 	orderedReleaseText = `UPDATE {live} AS q SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, leased_by = NULL

@@ -42,8 +42,17 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	if n.Slots > 0 {
 		texts = append(slices.Clip(migration1), orderedMigration1...)
 	}
-	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Statements: newRenderer(n).all(texts)}}
+	r := newRenderer(n)
+	former := sqlbatch.Former{Ask: r.Replace(formerText), Add: r.Replace(addNoticedText)}
+	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Former: former, Statements: r.all(texts)}}
 }
+
+// formerText finds a dead-letter table of version 2, which has no column noticed_at.
+const formerText = `SELECT 1 FROM (SELECT count(*) AS columns, sum(name = 'noticed_at') AS has FROM pragma_table_info({dead_text}, {schema_text})) WHERE columns > 0 AND has = 0`
+
+// addNoticedText changes no row. It has no default, which SQLite would apply to the rows that exist: they stay NULL, as old. So the INSERT
+// of a dead message names the column. What programs of version 2 dead-letter in such a file is not noticed.
+const addNoticedText = `ALTER TABLE {dead} ADD COLUMN noticed_at INTEGER`
 
 // The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads straight to the row, which costs less than a clustered
 // id here.
@@ -123,12 +132,13 @@ var migration1 = []string{
 	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
 	`CREATE INDEX IF NOT EXISTS {dead_cause_ix} ON {dead_unqualified} (cause, fingerprint, ended_at, id)`,
 	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS {dead_new_ix} ON {dead_unqualified} (ended_at, id) WHERE noticed_at = 0`,
 	`CREATE TABLE IF NOT EXISTS {done} (` + endedWith(doneOwn),
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
 	samplesTableText,
 	convertText,
-	`INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {version}, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
-	`UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name} AND version < {version}`, // programs of version 1 refuse it
+	`INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {least}, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
+	`UPDATE {queues} SET version = {version}, min_version = {least} WHERE name = {name} AND version < {version}`, // programs of version 1 refuse it
 }
 
 // convertText keeps messages of version 1 from being dead-lettered for expired leases that did not count before. Their table keeps two columns
@@ -139,11 +149,13 @@ WHERE lapses > {kept lapses} AND EXISTS (SELECT 1 FROM {queues} WHERE name = {na
 // plainMigration1 is the rest of the first migration of a plain queue: the index that claims walk.
 const plainMigration1 = `CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`
 
-// The columns that only one of the two tables has.
+// The columns that only one of the two tables has. noticed_at is when a handler of dead messages has noticed the death
+// (chanqjobs.Deaths): 0 is not yet, and NULL a death before there was this column, which is never noticed.
 const (
 	deadOwn = `
   cause       INTEGER NOT NULL,
-  fingerprint INTEGER,`
+  fingerprint INTEGER,
+  noticed_at  INTEGER DEFAULT 0,`
 	doneOwn = `
   outcome     INTEGER NOT NULL,`
 )
@@ -197,7 +209,7 @@ func bytesOf(column string) string {
 
 // indexNames returns the indexes that the migrations create, as a list of values.
 func indexNames(n sqlbatch.Names) string {
-	list := []string{"ux_%s__dedup", "ix_%s__dead_ended", "ix_%s__dead_cause", "ix_%s__dead_dedup", "ix_%s__done_ended"}
+	list := []string{"ux_%s__dedup", "ix_%s__dead_ended", "ix_%s__dead_cause", "ix_%s__dead_dedup", "ix_%s__dead_new", "ix_%s__done_ended"}
 	if n.Slots > 0 {
 		list = append(list, "ix_%s__dead_key")
 	} else {
@@ -230,13 +242,13 @@ func names(n sqlbatch.Names) build.Words {
 		"{dedup_ix}", in+q("ux_"+live+"__dedup"),
 		"{dead_ix}", in+q("ix_"+live+"__dead_ended"),
 		"{dead_cause_ix}", in+q("ix_"+live+"__dead_cause"), "{dead_cause_ix_unqualified}", q("ix_"+live+"__dead_cause"),
-		"{dead_key_ix}", in+q("ix_"+live+"__dead_dedup"),
+		"{dead_key_ix}", in+q("ix_"+live+"__dead_dedup"), "{dead_new_ix}", in+q("ix_"+live+"__dead_new"), "{dead_text}", build.Quote("'", live+"__dead", "'"),
 		"{done_ix}", in+q("ix_"+live+"__done_ended"),
 		"{index names}", indexNames(n),
 		"{schema_text}", build.Quote("'", schema, "'"), "{database}", q(schema),
 		"{name}", "'"+n.Queue+"'",
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
-		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{version}", fmt.Sprint(sqlbatch.Version), "{kept lapses}", fmt.Sprint(sqlbatch.KeptLapses), "{rescued}", fmt.Sprint(sqlbatch.RescueRows), "{passed}", fmt.Sprint(sqlbatch.PassedRows), "{scatter of lapses}", build.Scatter("lapses"), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
+		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{version}", fmt.Sprint(sqlbatch.Version), "{least}", fmt.Sprint(sqlbatch.Least), "{kept lapses}", fmt.Sprint(sqlbatch.KeptLapses), "{rescued}", fmt.Sprint(sqlbatch.RescueRows), "{passed}", fmt.Sprint(sqlbatch.PassedRows), "{scatter of lapses}", build.Scatter("lapses"), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType), "{acked}", fmt.Sprint(sqlbatch.OutcomeAcked),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{no fingerprint}", "(-9223372036854775807 - 1)", "{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),

@@ -38,8 +38,8 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 }
 
-var deadLetterInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+var deadLetterInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, noticed_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, 0, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + withFingerprints(endList, "?3") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 // withFingerprints returns a list of ends with a number of 19 digits for each, 0 for none.

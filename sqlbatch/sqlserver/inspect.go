@@ -93,7 +93,7 @@ func missingText(ordered bool) string {
 		own += ", ({'live'}, {'by seq'}), ({'dead'}, {'dead line'})"
 	}
 	return session + `SELECT COUNT(*) AS missing
-FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'done'}, {'done id'})) AS i (of_table, name)
+FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'dead'}, {'dead new'}), ({'done'}, {'done id'})) AS i (of_table, name)
 WHERE OBJECT_ID(i.of_table, N'U') IS NOT NULL AND INDEXPROPERTY(OBJECT_ID(i.of_table, N'U'), i.name, 'IndexID') IS NULL;
 `
 }

@@ -198,7 +198,7 @@ func TestMigrationsCheckBeforeTheyCreate(t *testing.T) {
 				continue
 			}
 			require.True(t, strings.HasPrefix(text, "IF "), text)
-			require.Equal(t, strings.Count(text, "CREATE ")+strings.Count(text, "THROW ")+strings.Count(text, "UPDATE "), strings.Count(text, "IF "), text)
+			require.Equal(t, strings.Count(text, "CREATE ")+strings.Count(text, "THROW ")+strings.Count(text, "UPDATE ")+strings.Count(text, " ADD "), strings.Count(text, "IF "), text)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{schemaText + queuesTableText, consumersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addNoticedText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -85,12 +85,12 @@ const convertText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name
 
 // raiseText lets programs of version 1 refuse the queue.
 const raiseText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} AND s.version < {version})
-    UPDATE {queues} SET version = {version}, min_version = {version} WHERE name = {name};
+    UPDATE {queues} SET version = {version}, min_version = {least} WHERE name = {name};
 `
 
 // firstRecordText lets Open find a queue that was created by hand. See recordText.
 const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, min_version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
-SELECT {name}, {version}, {version}, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
+SELECT {name}, {version}, {least}, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 `
 
@@ -205,10 +205,15 @@ IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
 // The dead-letter and the done table are targets of OUTPUT INTO: plain columns, no checks (error 333) and no triggers
 // (331). A table lock, to which many row locks might escalate, would block dead-letter and archive statements.
 
+// noticedColumn is when a handler of dead messages has noticed the death (chanqjobs.Deaths): 1970 is not yet, and NULL a death before there
+// was this column, which is never noticed.
+const noticedColumn = `noticed_at datetime2(3) NULL CONSTRAINT {df noticed_at} DEFAULT ('19700101')`
+
 // The columns that only one of the two tables has. fingerprint is an integer: eight bytes, which compare fast.
 const (
 	deadOwn = `        cause smallint NOT NULL,
         fingerprint bigint NULL,
+        ` + noticedColumn + `,
 `
 	doneOwn = `        outcome smallint NOT NULL,
 `
@@ -239,6 +244,12 @@ BEGIN
 END;
 `
 
+// addNoticedText changes only the catalog of a table of version 2: the rows that exist stay NULL, as old. The default is for new ones,
+// whichever program inserts them. WITH VALUES would rewrite all rows.
+const addNoticedText = `IF COL_LENGTH({'dead'}, N'noticed_at') IS NULL
+    ALTER TABLE {dead} ADD ` + noticedColumn + `;
+`
+
 // deadEndedIndexText: peeks and redrives use the order of death.
 const deadEndedIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead ended'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {dead ended} ON {dead} (ended_at, id);
@@ -253,6 +264,13 @@ const deadCauseIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead c
 const deadKeyIndexText = `SET QUOTED_IDENTIFIER ON;
 IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL;
+`
+
+// deadNewIndexText has the deaths that were not noticed yet, in their order. The column of the filter is in the key, so that a read needs no
+// lookup of rows.
+const deadNewIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead new'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {dead new} ON {dead} (noticed_at, ended_at, id) WHERE noticed_at = '19700101';
 `
 
 // doneTableText is clustered by the time of the end, so that archiving appends and trimming deletes a range of adjacent

@@ -66,6 +66,8 @@ func (s *Session) defineIn(x *exec, n *node) error {
 		return x.createTrigger(n, st)
 	case *ast.AlterTableSetStatement:
 		return x.alterTableSet(st)
+	case *ast.AlterTableAddTableElementStatement:
+		return x.alterTableAdd(n, st)
 	case *ast.AlterDatabaseSetStatement:
 		return x.alterDatabase(st)
 	case *ast.DropTableStatement:

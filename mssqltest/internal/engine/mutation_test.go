@@ -36,7 +36,7 @@ func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
 	s := newServer(t)
 	c := s.client()
 	for _, f := range files {
-		if strings.Contains(f, "migration-2") {
+		if strings.Contains(f, "migration-3") {
 			text, err := os.ReadFile(f)
 			require.NoError(t, err)
 			c.exec(string(text))

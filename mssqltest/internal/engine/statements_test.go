@@ -398,3 +398,16 @@ func TestOrderComesFromTheIndexForwardsAndBackwards(t *testing.T) {
 		}
 	}
 }
+
+func TestAColumnIsAddedToATableWithoutRows(t *testing.T) {
+	c := newServer(t).client()
+	c.exec("CREATE TABLE dbo.grows (id int NOT NULL PRIMARY KEY)")
+	c.exec("BEGIN TRANSACTION; ALTER TABLE dbo.grows ADD lost int NULL; ROLLBACK TRANSACTION")
+	c.exec("ALTER TABLE dbo.grows ADD due int NULL CONSTRAINT DF_due DEFAULT (7)")
+	c.exec("INSERT INTO dbo.grows (id) VALUES (1)")
+	require.Equal(t, []Row{{int64(1), int64(7)}}, c.query("SELECT id, due FROM dbo.grows"))
+	c.fails(207, "SELECT lost FROM dbo.grows")
+	c.fails(40517, "ALTER TABLE dbo.grows ADD late int NULL")
+	c.exec("DELETE FROM dbo.grows")
+	c.fails(2705, "CREATE TABLE dbo.twice (id int); ALTER TABLE dbo.twice ADD ID int NULL")
+}

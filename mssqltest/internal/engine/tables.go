@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -219,6 +220,48 @@ func (t *table) key(ix *index, cols []*ast.ColumnWithSortOrder) error {
 	if limit := map[bool]int{true: 900, false: 1700}[ix.clustered]; size > limit {
 		return sqlError(1944, "Index '%s' was not created. This index has a key length of at least %d bytes. The maximum permissible key length is %d bytes.", ix.name, size, limit)
 	}
+	return nil
+}
+
+// alterTableAdd adds columns to a table that has no rows yet.
+func (x *exec) alterTableAdd(n *node, st *ast.AlterTableAddTableElementStatement) error {
+	t, err := x.tableFor(st.SchemaObjectName)
+	if err != nil {
+		return err
+	}
+	if st.Definition == nil || len(st.Definition.TableConstraints) > 0 || len(st.Definition.Indexes) > 0 {
+		return errUnsupportedAt(st)
+	}
+	t.latch.Lock()
+	defer t.latch.Unlock()
+	if t.base().tree.count > 0 {
+		return errUnsupported("ALTER TABLE of a table that holds rows")
+	}
+	cols, byName := t.cols, t.byName
+	restore := func() { t.cols, t.byName = cols, byName }
+	t.cols, t.byName = slices.Clip(cols), maps.Clone(byName)
+	c := &compiler{db: t.db, batch: n.batch, source: n.batch.text, maker: x.s}
+	for _, d := range st.Definition.ColumnDefinitions {
+		if len(checksOf(d)) > 0 || d.IdentityOptions != nil {
+			restore()
+			return errUnsupportedAt(d)
+		}
+		keys, err := c.defineColumn(t, d)
+		if err == nil && len(keys) > 0 {
+			err = errUnsupportedAt(d)
+		}
+		if err != nil {
+			restore()
+			return err
+		}
+	}
+	t.db.bump()
+	x.undo(func() {
+		t.latch.Lock()
+		defer t.latch.Unlock()
+		restore()
+		t.db.bump()
+	})
 	return nil
 }
 

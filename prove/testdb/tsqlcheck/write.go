@@ -171,6 +171,11 @@ func (w *writer) statement(s ast.Statement) {
 		w.put(")")
 	case *ast.CreateIndexStatement:
 		w.index(s)
+	case *ast.AlterTableAddTableElementStatement:
+		w.put("ALTER TABLE")
+		w.object(s.SchemaObjectName)
+		w.put("ADD")
+		list(w, s.Definition.ColumnDefinitions, w.column)
 	case *ast.AlterTableSetStatement:
 		w.put("ALTER TABLE")
 		w.object(s.SchemaObjectName)

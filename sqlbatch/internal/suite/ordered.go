@@ -91,7 +91,7 @@ var ordered = []test{
 
 func kindIsKnown(w *world) {
 	known := func(holds int) [][]any {
-		return [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 2, slots, holds, 0, 20, 1<<20, 0, 0, 0, 0, "", nil, nil, nil)}
+		return [][]any{list(sqlbatch.Version, sqlbatch.Least, 0, 0, 2, slots, holds, 0, 20, 1<<20, 0, 0, 0, 0, "", nil, nil, nil)}
 	}
 	require.Equal(w, known(0), w.stored())
 	w.holds(true)

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ var storing = []test{
 	{"TheClockTellsTheTime", clock},
 	{"MigrationsMayRunAgain", migrateAgain},
 	{"AMigrationConvertsExpiredLeasesOfVersion1", convertsFormer},
+	{"AMigrationMarksNoDeathOfVersion2AsNew", noticesNoFormer},
 	{"AMigrationConvertsExpiredLeasesOfVersion1", convertsFormer},
 	{"TheRegistryIsMadeByTheStatementsThatItCounts", registry},
 	{"WhatIsGivenIsStored", storesAll},
@@ -67,11 +69,11 @@ func clock(w *world) { require.InDelta(w, time.Now().UnixMilli(), w.now(), 30_00
 func migrateAgain(w *world) {
 	w.sendAll(1)
 	testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
-	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 1, 0, 0, 0, 20, 1<<20, 0, 0, 0, 0, "", nil, nil, nil)}, w.stored())
+	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Least, 0, 0, 1, 0, 0, 0, 20, 1<<20, 0, 0, 0, 0, "", nil, nil, nil)}, w.stored())
 	w.run(w.Record(sqlbatch.Version-1, sqlbatch.Policy{MaxAttempts: 5, MaxBody: 6, Retain: time.Second, RetainDead: time.Minute}))
-	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 1, 0, 0, 0, 5, 6, 1000, 60_000, 0, 0, "", nil, nil, nil)}, w.stored(), "no version is lowered")
+	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Least, 0, 0, 1, 0, 0, 0, 5, 6, 1000, 60_000, 0, 0, "", nil, nil, nil)}, w.stored(), "no version is lowered")
 	w.run(w.Configure(sqlbatch.Policy{Holds: true, MaxKeys: 9, MaxAttempts: 7, MaxBody: 8, RetainDead: time.Second}))
-	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Version, 0, 0, 1, 0, 1, 9, 7, 8, 0, 1000, 0, 0, "", nil, nil, nil)}, w.stored())
+	require.Equal(w, [][]any{list(sqlbatch.Version, sqlbatch.Least, 0, 0, 1, 0, 1, 9, 7, 8, 0, 1000, 0, 0, "", nil, nil, nil)}, w.stored())
 	require.Equal(w, []byte{1}, w.claim(10))
 }
 
@@ -83,7 +85,7 @@ func convertsFormer(w *world) {
 	before := w.get(1)
 	w.exec("UPDATE chanq__queues SET version = 1, min_version = 1")
 	testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
-	require.Equal(w, list(sqlbatch.Version, sqlbatch.Version), w.stored()[0][:2], "a program of version 1 refuses it")
+	require.Equal(w, list(sqlbatch.Version, sqlbatch.Least), w.stored()[0][:2], "a program of version 1 refuses it")
 	require.Equal(w, before.of("due_at", "fence", "state", "leased_by"), w.get(1).of("due_at", "fence", "state", "leased_by"))
 	require.Equal(w, list(10, 8, 1), []any{w.get(1)["attempts"], w.get(2)["attempts"], w.get(3)["attempts"]})
 	w.expire(1, 2, 3)
@@ -94,6 +96,56 @@ func convertsFormer(w *world) {
 	w.expire(1, 2, 3)
 	require.EqualValues(w, 10, ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))[1].Lapses, "once")
 }
+
+// noticesNoFormer tests that messages which died before there was a column for it are not new, and all later ones are.
+func noticesNoFormer(w *world) {
+	w.Define("DROP TABLE chanq_orders__dead")
+	for _, text := range w.Engine.Dialect.Migrations(Orders)[0].Statements {
+		if strings.Contains(text, "CREATE TABLE") && strings.Contains(text, "noticed_at") {
+			w.Define(noticedLine.ReplaceAllString(text, ""))
+		}
+	}
+	w.exec("UPDATE chanq__queues SET version = 2, min_version = 2")
+	die := func(n byte) { // as a program of version 2 writes it
+		w.Helper()
+		id := strings.TrimPrefix(w.is(n), "id = ")
+		w.exec("INSERT INTO chanq_orders__dead (id, priority, fence, attempts, enqueued_at, ended_at, cause, body) VALUES (%s, 0, 1, 1, %s, %s, 2, %s)", id, w.at(7), w.at(7), w.bytes(nil))
+	}
+	later := w.Engine.Dialect.Name() == "sqlserver" // the emulator changes only empty tables
+	if !later {
+		die(1)
+	}
+	for range 2 {
+		testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
+		require.Equal(w, list(3, 2), w.stored()[0][:2], "programs of version 2 can use it")
+	}
+	if later {
+		die(1)
+		w.exec("UPDATE chanq_orders__dead SET noticed_at = NULL")
+	}
+	fresh := func() (n int) {
+		w.Helper()
+		require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq_orders__dead WHERE noticed_at = "+w.at(0)).Scan(&n))
+		return n
+	}
+	require.Zero(w, fresh())
+	end := func(n byte) {
+		w.Helper()
+		require.Len(w, w.run(w.DeadLetter([]sqlbatch.DeadLetterItem{{Item: w.leased(n)[0], Cause: sqlbatch.CauseRejected}})), 1)
+	}
+	end(2)
+	require.Equal(w, 1, fresh())
+	w.exec("UPDATE chanq_orders__dead SET noticed_at = %s", w.at(9))
+	end(2)
+	require.Equal(w, 1, fresh(), "its ID was sent again, and it has died again")
+	die(3)
+	if w.Engine.Dialect.Name() != "sqlite" {
+		require.Equal(w, 2, fresh(), "a program of version 2 dead-letters")
+	}
+}
+
+// noticedLine is the column that version 3 has added, in the text that creates the table.
+var noticedLine = regexp.MustCompile(`\n *noticed_at [^\n]*,`)
 
 // stored returns the row of Version without the identity, which it checks.
 func (w *world) stored() [][]any {

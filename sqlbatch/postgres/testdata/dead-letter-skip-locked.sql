@@ -18,5 +18,5 @@ FROM gone
 ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
   attempts = excluded.attempts, dedup_key = excluded.dedup_key, type = excluded.type, last_error = excluded.last_error,
-  headers = excluded.headers, body = excluded.body, cause = excluded.cause, fingerprint = excluded.fingerprint
+  headers = excluded.headers, body = excluded.body, cause = excluded.cause, fingerprint = excluded.fingerprint, noticed_at = 0
 RETURNING uuid_send(d.id), d.fence - 1;

@@ -1,5 +1,5 @@
-INSERT OR REPLACE INTO "main"."chanq_orders__dead" (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body)
-SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), p.amount >> 1, p.fingerprint, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body
+INSERT OR REPLACE INTO "main"."chanq_orders__dead" (id, priority, enqueued_at, ended_at, cause, fingerprint, noticed_at, fence, attempts, dedup_key, type, last_error, headers, body)
+SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), p.amount >> 1, p.fingerprint, 0, q.fence + 1, q.attempts - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body
 FROM (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
   SELECT substr(?1, o, 16) AS id, nullif(CAST(substr(?3, (o - 1) / 61 * 19 + 1, 19) AS INTEGER), 0) AS fingerprint,

@@ -20,6 +20,6 @@ dead AS (
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
   attempts = excluded.attempts, dedup_key = excluded.dedup_key, type = excluded.type, last_error = excluded.last_error,
   headers = excluded.headers, body = excluded.body,
-  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key, cause = excluded.cause, fingerprint = excluded.fingerprint
+  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key, cause = excluded.cause, fingerprint = excluded.fingerprint, noticed_at = 0
 )
 SELECT uuid_send(id), fence FROM gone;

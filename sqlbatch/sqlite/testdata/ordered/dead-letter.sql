@@ -1,5 +1,5 @@
-INSERT OR REPLACE INTO "main"."chanq_orders__dead" (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body, slot, seq, order_key)
-SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), p.amount >> 1, p.fingerprint, iif(q.fence > 8999998900488372224, p.delivery, max(q.fence, p.delivery)) + 1, min(q.attempts + (q.leased_by IS NULL), 2000000000) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body, q.slot, q.seq, q.order_key
+INSERT OR REPLACE INTO "main"."chanq_orders__dead" (id, priority, enqueued_at, ended_at, cause, fingerprint, noticed_at, fence, attempts, dedup_key, type, last_error, headers, body, slot, seq, order_key)
+SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), p.amount >> 1, p.fingerprint, 0, iif(q.fence > 8999998900488372224, p.delivery, max(q.fence, p.delivery)) + 1, min(q.attempts + (q.leased_by IS NULL), 2000000000) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body, q.slot, q.seq, q.order_key
 FROM (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
   SELECT substr(?1, o, 16) AS id, nullif(CAST(substr(?4, (o - 1) / 61 * 19 + 1, 19) AS INTEGER), 0) AS fingerprint, CAST(substr(?3, (o - 1) / 61 * 19 + 1, 19) AS INTEGER) AS delivery,

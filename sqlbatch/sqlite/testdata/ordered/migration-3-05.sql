@@ -3,6 +3,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders__dead" (
   priority    INTEGER NOT NULL,
   cause       INTEGER NOT NULL,
   fingerprint INTEGER,
+  noticed_at  INTEGER DEFAULT 0,
   slot        INTEGER NOT NULL,
   seq         INTEGER NOT NULL,
   order_key   TEXT,

@@ -9,6 +9,7 @@ BEGIN
         ended_at datetime2(3) NOT NULL,
         cause smallint NOT NULL,
         fingerprint bigint NULL,
+        noticed_at datetime2(3) NULL CONSTRAINT [DF_chanq_orders__dead_noticed_at] DEFAULT ('19700101'),
         slot smallint NOT NULL,
         seq bigint NOT NULL,
         order_key varbinary(200) NULL,

@@ -3,6 +3,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders__dead" (
   priority    INTEGER NOT NULL,
   cause       INTEGER NOT NULL,
   fingerprint INTEGER,
+  noticed_at  INTEGER DEFAULT 0,
   enqueued_at INTEGER NOT NULL,
   ended_at    INTEGER NOT NULL,
   fence       INTEGER NOT NULL,

@@ -1,0 +1,57 @@
+package chanqjobs
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// What the statements of this package share.
+
+// render returns a text for the database, with the words of its dialect.
+func render(n chanq.Names, text string, words ...string) string {
+	return n.SQL(strings.NewReplacer(words...).Replace(text))
+}
+
+// idArg returns an ID as an argument.
+func idArg(n chanq.Names, id chanq.ID) any {
+	if n.Dialect == chanq.DialectPostgres {
+		return id.String()
+	}
+	return id[:]
+}
+
+// querier is a *sql.DB or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+}
+
+// queryRow reads the only row of a statement, or returns sql.ErrNoRows. It reads to the end, where an error might be.
+func queryRow(ctx context.Context, on querier, text string, args []any, columns ...any) error {
+	rows, err := on.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	err = sql.ErrNoRows
+	for rows.Next() {
+		if err = rows.Scan(columns...); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(rows.Err(), err)
+}
+
+// pause waits for d, or until ctx is cancelled.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,1 @@
+INSERT INTO "main"."chanq__queues" (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms) VALUES ('orders', 3, 2, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0) ON CONFLICT (name) DO NOTHING;

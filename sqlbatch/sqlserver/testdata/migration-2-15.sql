@@ -1,2 +1,0 @@
-IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WHERE s.name = 'orders' AND s.version < 2)
-    UPDATE [dbo].[chanq__queues] SET version = 2, min_version = 2 WHERE name = 'orders';
