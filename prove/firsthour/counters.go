@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 )
@@ -37,7 +39,7 @@ var counterText = func() string {
 	return `SELECT RTRIM(counter_name), RTRIM(instance_name), cntr_value FROM sys.dm_os_performance_counters WHERE counter_name IN (` + strings.Join(append(names, "N'"+versionStore+"'"), ", ") + `)`
 }()
 
-// reading is what the counters say at one time.
+// reading is what the counters say at one time. It lacks those that the server does not show.
 type reading struct {
 	values   map[string]int64
 	versions int64 // kB
@@ -60,9 +62,6 @@ func (h *hour) read(ctx context.Context) (reading, error) {
 			}
 		}
 	}
-	if len(r.values) != len(counters) {
-		return r, fmt.Errorf("the server has %d of %d counters", len(r.values), len(counters))
-	}
 	return r, nil
 }
 
@@ -72,14 +71,12 @@ type counted struct {
 	took     time.Duration
 	values   map[string]int64
 	versions int64
+	unread   error // why there are no values
 }
 
 // count counts what the messages cost that f sends and receives.
 func (h *hour) count(ctx context.Context, f func() (messages int64, err error)) (counted, error) {
-	before, err := h.read(ctx)
-	if err != nil {
-		return counted{}, err
-	}
+	before, unread := h.read(ctx)
 	start := time.Now()
 	n, err := f()
 	if err != nil {
@@ -87,8 +84,8 @@ func (h *hour) count(ctx context.Context, f func() (messages int64, err error)) 
 	}
 	c := counted{messages: n, took: time.Since(start), values: map[string]int64{}}
 	after, err := h.read(ctx)
-	if err != nil {
-		return c, err
+	if c.unread = cmp.Or(unread, err); c.unread != nil {
+		return c, nil
 	}
 	for name, value := range after.values {
 		c.values[name] = value - before.values[name]
@@ -102,30 +99,47 @@ func (c counted) per(name string) float64 {
 	return float64(c.values[name]) / float64(max(1, c.messages))
 }
 
-// sum adds what several samples have cost.
+// lacks returns why a counter is missing, or nil.
+func (c counted) lacks(name string) error {
+	if _, ok := c.values[name]; !ok && c.unread == nil {
+		return fmt.Errorf("the server does not show the counter %s", name)
+	}
+	return c.unread
+}
+
+// sum adds what several samples have cost. It lacks what one of them lacks.
 func sum(list []counted) counted {
-	all := counted{values: map[string]int64{}}
-	for _, c := range list {
+	all := counted{values: maps.Clone(list[0].values), messages: list[0].messages, unread: list[0].unread}
+	for _, c := range list[1:] {
 		all.messages += c.messages
-		for name, value := range c.values {
-			all.values[name] += value
+		all.unread = cmp.Or(all.unread, c.unread)
+		for name := range all.values {
+			all.values[name] += c.values[name]
+			if c.lacks(name) != nil {
+				delete(all.values, name)
+			}
 		}
 	}
 	return all
 }
 
-func (counted) head(first string) string {
-	line := fmt.Sprintf("%-12s %10s", first, "messages/s")
+// heading is that of a table of lines.
+func heading(first string) []string {
+	line := []string{first, "messages/s"}
 	for _, c := range counters {
-		line += fmt.Sprintf(" %11s", c.short)
+		line = append(line, c.short)
 	}
-	return line + fmt.Sprintf(" %11s\n", "versions kB")
+	return append(line, "versions kB")
 }
 
-func (c counted) line(first string) string {
-	line := fmt.Sprintf("%-12s %10.0f", first, float64(c.messages)/max(c.took.Seconds(), 0.001))
+func (c counted) line(first string) []string {
+	line := []string{first, fmt.Sprintf("%.0f", float64(c.messages)/max(c.took.Seconds(), 0.001))}
 	for _, counter := range counters {
-		line += fmt.Sprintf(" %11.3f", c.per(counter.name))
+		value := "-"
+		if c.lacks(counter.name) == nil {
+			value = fmt.Sprintf("%.3f", c.per(counter.name))
+		}
+		line = append(line, value)
 	}
-	return line + fmt.Sprintf(" %11d\n", c.versions)
+	return append(line, fmt.Sprint(c.versions))
 }

@@ -26,8 +26,11 @@ func (h *hour) watchDeadlocks(ctx context.Context) {
 		"CREATE EVENT SESSION [" + name + "] ON SERVER ADD EVENT sqlserver.xml_deadlock_report ADD TARGET package0.ring_buffer (SET max_memory = 16384) WITH (MAX_DISPATCH_LATENCY = 1 SECONDS)",
 		"ALTER EVENT SESSION [" + name + "] ON SERVER STATE = START",
 	} {
-		if _, err := h.admin.ExecContext(ctx, text); err != nil && ctx.Err() == nil {
-			h.report.of("deadlocks").wrong("deadlocks are recorded during "+h.report.part, "no error", err.Error())
+		if _, err := h.admin.ExecContext(ctx, text); err != nil {
+			if ctx.Err() == nil {
+				_ = h.stopDeadlocks(ctx) // a session that exists has not started
+			}
+			h.report.of("deadlocks").skip("deadlocks during "+h.report.part, fmt.Errorf("no session of events: %w", err))
 			return
 		}
 	}
@@ -35,14 +38,12 @@ func (h *hour) watchDeadlocks(ctx context.Context) {
 
 // readDeadlocks adds the deadlocks since watchDeadlocks to the report, and ends the session.
 func (h *hour) readDeadlocks(ctx context.Context) {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || !h.recording {
 		return // close ends the session
 	}
-	if err := h.reportDeadlocks(ctx); err != nil {
-		h.report.of("deadlocks").wrong("deadlocks of "+h.report.part+" can be read", "no error", err.Error())
-	}
-	if err := h.stopDeadlocks(ctx); err != nil {
-		h.report.of("deadlocks").wrong("the recording of "+h.report.part+" ends", "no error", err.Error())
+	err := errors.Join(h.reportDeadlocks(ctx), h.stopDeadlocks(ctx))
+	if err != nil {
+		h.report.of("deadlocks").skip("deadlocks during "+h.report.part, err)
 	}
 }
 
@@ -68,7 +69,7 @@ func (h *hour) reportDeadlocks(ctx context.Context) error {
 		if d.own() {
 			own++
 		}
-		h.report.attach(fmt.Sprintf("Deadlock %d during %s", i+1, h.report.part), d.summary()+"\n"+d.graph)
+		h.report.of("deadlocks").attach(fmt.Sprintf("Deadlock %d during %s", i+1, h.report.part), "Who waited for whom, and the graph of the server.", d.summary()+"\n"+d.graph)
 	}
 	r := h.report.of("deadlocks")
 	r.compare("deadlocks of chanq's own statements, during "+h.report.part, "0", fmt.Sprint(own))

@@ -27,16 +27,18 @@ func (h *hour) start(ctx context.Context) (stop func(), err error) {
 	image := "mcr.microsoft.com/mssql/server:" + h.docker + "-latest"
 	h.report.say("starting %s (for amd64: on Apple silicon enable Rosetta in Docker's settings; 2025 does not run there)", image)
 	name := "chanq-firsthour-" + strings.ToLower(rand.Text()[:8])
-	stop = func() { // also if Ctrl-C came before the command had ended
+	ran := true
+	stop = func() { // even if Ctrl-C came before the command had ended
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeFor)
 		defer cancel()
-		if _, err := docker(ctx, "rm", "--force", "--volumes", name); err != nil {
+		if _, err := docker(ctx, "rm", "--force", "--volumes", name); err != nil && ran {
 			h.report.say("the container %s might be left: %v", name, err)
 		}
 	}
 	_, err = docker(ctx, "run", "--detach", "--rm", "--name", name, "--platform", "linux/amd64", "--env", "ACCEPT_EULA=Y", "--env", "MSSQL_PID=Developer",
 		"--env", "MSSQL_SA_PASSWORD="+password, "--publish", "127.0.0.1::1433", image)
 	if err != nil {
+		ran = ctx.Err() != nil // Docker might have started it before it was interrupted
 		return stop, err
 	}
 	address, err := docker(ctx, "port", name, "1433/tcp")

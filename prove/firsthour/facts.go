@@ -3,13 +3,19 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"errors"
+	"slices"
 	"strings"
 )
 
 // facts is part 1: what the server is, and that each database has the options that it was created with.
 func facts(ctx context.Context, h *hour) error {
 	h.report.note("version", h.version)
+	for _, r := range rights {
+		if slices.Contains(h.missing, r.name) {
+			h.report.skip("parts: "+r.parts, errors.New("the login may not "+r.name))
+		}
+	}
 	for _, f := range []struct{ what, text string }{
 		{"build", `SELECT CONVERT(nvarchar(128), SERVERPROPERTY('ProductVersion'))`},
 		{"edition", `SELECT CONVERT(nvarchar(128), SERVERPROPERTY('Edition'))`},
@@ -19,20 +25,19 @@ func facts(ctx context.Context, h *hour) error {
 	} {
 		found, err := h.fact(ctx, h.admin, f.text)
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.what, err)
+			h.report.skip(f.what, err)
+			continue
 		}
 		h.report.note(f.what, found)
 	}
 	for _, d := range h.databases {
-		if err := h.databaseFacts(ctx, d); err != nil {
-			return fmt.Errorf("%s: %w", d.name, err)
-		}
+		h.databaseFacts(ctx, d)
 	}
 	return nil
 }
 
 // databaseFacts compares the options of one database.
-func (h *hour) databaseFacts(ctx context.Context, d *database) error {
+func (h *hour) databaseFacts(ctx context.Context, d *database) {
 	checks := []struct{ what, expected, text string }{
 		{"READ_COMMITTED_SNAPSHOT", onOff(d.versions), `SELECT CASE WHEN is_read_committed_snapshot_on = 1 THEN 'on' ELSE 'off' END FROM sys.databases WHERE database_id = DB_ID()`},
 		{"DELAYED_DURABILITY", "DISABLED", `SELECT CONVERT(nvarchar(60), delayed_durability_desc) FROM sys.databases WHERE database_id = DB_ID()`},
@@ -46,21 +51,26 @@ func (h *hour) databaseFacts(ctx context.Context, d *database) error {
 	for _, c := range checks {
 		found, err := h.fact(ctx, d.db, c.text)
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.what, err)
+			h.report.skip(d.suffix+": "+c.what, err)
+			continue
 		}
 		h.report.compare(d.suffix+": "+c.what, c.expected, found)
 	}
 	recovery, err := h.fact(ctx, d.db, `SELECT CONVERT(nvarchar(60), recovery_model_desc) FROM sys.databases WHERE database_id = DB_ID()`)
-	if err == nil {
-		h.report.note(d.suffix+": recovery model", recovery)
+	if err != nil {
+		h.report.skip(d.suffix+": recovery model", err)
+		return
 	}
-	return err
+	h.report.note(d.suffix+": recovery model", recovery)
 }
 
 // fact returns the one value of a query as a text.
 func (h *hour) fact(ctx context.Context, db *sql.DB, text string) (string, error) {
 	var found sql.NullString
 	err := db.QueryRowContext(ctx, text).Scan(&found)
+	if !found.Valid {
+		found.String = "unknown"
+	}
 	return strings.TrimSpace(found.String), err
 }
 

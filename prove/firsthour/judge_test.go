@@ -70,7 +70,7 @@ func TestAPlanWithAScanIsADifference(t *testing.T) {
 	report := differs(t, "plans", func(r instance.Request) (instance.Answer, bool) {
 		return instance.Answer{Rows: [][]any{{scanned}}}, r.Batch && strings.HasPrefix(r.Text, "DECLARE @a varbinary(8000);")
 	})
-	require.Contains(t, report, "| locks, empty: ack | no such operator | scan: Index Scan of chanq_orders | **DIFFERS** |")
+	require.Contains(t, report, "| unversioned, empty: ack | no such operator | scan: Index Scan of chanq_orders | **DIFFERS** |")
 }
 
 func TestAHintThatNoPlanCanFollowIsADifference(t *testing.T) {
@@ -78,5 +78,5 @@ func TestAHintThatNoPlanCanFollowIsADifference(t *testing.T) {
 		return instance.Answer{Number: 8622, Message: "Query processor could not produce a query plan because of the hints defined in this query."}, r.Batch && strings.HasPrefix(r.Text, "DECLARE @n int, @lease_days")
 	})
 	require.Contains(t, report, "| ordered, filled: texts with a plan as expected |")
-	require.Contains(t, report, "| locks, empty: claim | a plan | error 8622: ")
+	require.Contains(t, report, "| unversioned, empty: claim | a plan | error 8622: ")
 }

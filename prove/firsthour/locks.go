@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -34,7 +35,8 @@ func locks(ctx context.Context, h *hour) error {
 	for _, d := range h.databases {
 		found, requests, err := h.locksOf(ctx, d)
 		if err != nil {
-			return fmt.Errorf("%s: %w", d.suffix, err)
+			h.report.failed(d.suffix+": locks", "no error", err)
+			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(found)) {
 			what := d.suffix + ": " + name
@@ -44,7 +46,7 @@ func locks(ctx context.Context, h *hour) error {
 				h.report.compare(what, recorded[lockKey(d, name)], found[name])
 			}
 		}
-		h.report.attach("Row locks requested by each statement, and waits for them, in "+d.suffix, requests)
+		h.report.attach("Row locks in "+d.suffix, "How many row locks each statement requested, and for how many it waited. A dash: the server does not show it.", requests)
 	}
 	return nil
 }
@@ -84,26 +86,26 @@ func (h *hour) locksOf(ctx context.Context, d *database) (map[string]string, str
 	if d.slots > 0 {
 		list = orderedStatements
 	}
-	found, requests := map[string]string{}, &strings.Builder{}
-	fmt.Fprintf(requests, "%-24s %8s %8s\n", "statement", "requests", "waits")
+	found, requests := map[string]string{}, [][]string{{"statement", "requests", "waits"}}
 	for _, s := range list {
 		before, err := d.prepare(ctx)
 		if err != nil {
 			return nil, "", fmt.Errorf("before %s: %w", s.name, err)
 		}
 		var at, after [2]int64
-		if err := d.db.QueryRowContext(ctx, lockTimes).Scan(&at[0], &at[1]); err != nil {
-			return nil, "", err
-		}
+		unread := d.db.QueryRowContext(ctx, lockTimes).Scan(&at[0], &at[1])
 		if found[s.name], err = locksDuring(ctx, d.db, names, s.make(q, before)); err != nil {
 			return nil, "", fmt.Errorf("%s: %w", s.name, err)
 		}
-		if err := d.db.QueryRowContext(ctx, lockTimes).Scan(&after[0], &after[1]); err != nil {
-			return nil, "", err
+		line := []string{s.name, "-", "-"}
+		if err := cmp.Or(unread, d.db.QueryRowContext(ctx, lockTimes).Scan(&after[0], &after[1])); err != nil {
+			h.report.skip(d.suffix+": row locks requested by each statement", err)
+		} else {
+			line = []string{s.name, fmt.Sprint(after[0] - at[0]), fmt.Sprint(after[1] - at[1])}
 		}
-		fmt.Fprintf(requests, "%-24s %8d %8d\n", s.name, after[0]-at[0], after[1]-at[1])
+		requests = append(requests, line)
 	}
-	return found, requests.String(), nil
+	return found, columns(requests), nil
 }
 
 // stored is what a table has before a statement: four leased messages and four free ones, of which one each has a dedup key, and two that are
@@ -379,7 +381,7 @@ func locksDuring(ctx context.Context, db *sql.DB, names map[int64]string, st sql
 	}
 	held, err := query(ctx, db, `SELECT resource_type, resource_associated_entity_id, request_mode FROM sys.dm_tran_locks WHERE request_session_id = @p1 AND request_status = 'GRANT' AND resource_database_id = DB_ID()`, session)
 	if err != nil {
-		return "", err
+		return "", unseen{err}
 	}
 	counts := map[string]int{}
 	for _, lock := range held {

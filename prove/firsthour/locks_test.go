@@ -21,7 +21,7 @@ func TestTheRecordedLocksAreThoseOfTheEmulator(t *testing.T) {
 	s, err := connect(t.Context(), emulated(t).DSN(), "chanq_firsthour")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close(t.Context())) }()
-	h := &hour{server: s, report: newReport(&bytes.Buffer{})}
+	h := &hour{server: s, report: newReport(t.Context(), &bytes.Buffer{})}
 	all := map[string]string{}
 	for _, d := range []*database{{suffix: "locks"}, {suffix: "versions", versions: true}, {suffix: "ordered", versions: true, slots: 16}} {
 		require.NoError(t, s.create(t.Context(), d))

@@ -4,8 +4,8 @@
 //	go run ./prove/firsthour -docker 2022
 //
 // chanq was developed on an emulator (package mssqltest), because nothing there could run Microsoft's engine. This command is for everyone
-// who has one. It takes 15 to 40 minutes, on a server that nothing else uses meanwhile. It creates databases of its own and drops them, also
-// after Ctrl-C. Its exit status is 1 if the server differs from what was expected, and 2 if nothing could be asked.
+// who has one. It takes 15 to 40 minutes, on a server that nothing else uses meanwhile. It creates databases of its own and drops them, even
+// after Ctrl-C. -h explains its exit status and the rights that it needs.
 //
 // The parts, each in a file: facts, plans, locks, behaviours, suite, programs, deadlocks (they are recorded during suite, programs and load)
 // and load. report.go has the report, questions.go the list of what must be verified, which the documentation quotes.
@@ -17,7 +17,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
 	"slices"
@@ -26,21 +25,45 @@ import (
 	"time"
 )
 
-// errDiffers is a report with a difference.
-var errDiffers = errors.New("the server differs from what chanq expects")
+var (
+	// errDiffers is a report with a difference.
+	errDiffers = errors.New("the server differs from what chanq expects")
+	// errInterrupted is the cause of a run that a signal ends.
+	errInterrupted = errors.New("interrupted")
+)
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the databases to be dropped
-	switch err := command(ctx, os.Args[1:], os.Stdout, os.Stderr); {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errDiffers) && ctx.Err() == nil:
-		fmt.Fprintln(os.Stderr, "firsthour:", err)
-		os.Exit(1)
-	default:
-		fmt.Fprintln(os.Stderr, "firsthour:", err)
-		os.Exit(2)
+	os.Exit(status(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// status runs the command and returns its exit status. The first signal ends the run; later ones must not end the process, which then drops
+// its databases.
+func status(args []string, out, progress io.Writer) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a write to a closed pipe is an error, instead of the end of the process
+	go func() {
+		<-signals
+		fmt.Fprintf(progress, "interrupted: ending the tests and dropping the databases, up to %v\n", afterInterrupt+dropSoon)
+		cancel(errInterrupted)
+		for range signals {
+			fmt.Fprintf(progress, "interrupted already: waiting until the tests have ended (%v at most) and the databases are dropped (%v)\n", afterInterrupt, dropSoon)
+		}
+	}()
+	err := command(ctx, args, out, progress)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	fmt.Fprintln(progress, "firsthour:", err)
+	switch {
+	case ctx.Err() != nil:
+		return 3
+	case errors.Is(err, errDiffers):
+		return 1
+	}
+	return 2
 }
 
 // options are the flags.
@@ -50,13 +73,14 @@ type options struct {
 	load                          time.Duration
 	messages                      int
 	quick, list                   bool
+	line                          string // the command, without the address
 }
 
 func parse(args []string, usage io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("firsthour", flag.ContinueOnError)
 	f.SetOutput(usage)
-	f.StringVar(&o.dsn, "dsn", "", "`address` of a server, as sqlserver://user:password@host?database=master; the login may create databases")
+	f.StringVar(&o.dsn, "dsn", "", "`address` of a server, as sqlserver://user:password@host?database=master; the login must be able to create databases")
 	f.StringVar(&o.docker, "docker", "", "start Microsoft's container of this `year` ("+strings.Join(years, ", ")+") instead, and remove it at the end; that accepts Microsoft's licence terms")
 	f.StringVar(&o.name, "name", "chanq_firsthour", "the beginning of the names of all `databases` that are created; none with such a name may exist")
 	f.StringVar(&o.out, "out", "firsthour.md", "`file` of the report; - is the standard output")
@@ -67,20 +91,33 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.BoolVar(&o.quick, "quick", false, "of suite and load the smallest part, to see that they start")
 	f.BoolVar(&o.list, "list", false, "print the list of what must be verified, as the documentation has it, and nothing else")
 	f.Usage = func() {
-		fmt.Fprintln(usage, "Asks a SQL Server whether everything is as chanq expects it, and writes one report (15 to 40 minutes).\n"+
-			"Run it in a checkout of chanq. It creates databases of its own and drops them, also after Ctrl-C.\n"+
-			"Exit status: 0 as expected, 1 differences, 2 nothing could be asked.\n\n"+
-			"  go run ./prove/firsthour -docker 2022\n  go run ./prove/firsthour -dsn 'sqlserver://sa:password@127.0.0.1?database=master&encrypt=disable'")
+		fmt.Fprint(usage, "Asks a SQL Server whether everything is as chanq expects it, and writes one report (15 to 40 minutes).\n"+
+			"Run it in a checkout of chanq, and not on a production server: it is under full load for minutes.\n"+
+			"It creates databases of its own and drops them, even after Ctrl-C.\n\n"+
+			"  go run ./prove/firsthour -docker 2022\n  go run ./prove/firsthour -dsn 'sqlserver://sa:password@127.0.0.1?database=master&encrypt=disable'\n\n"+
+			"Exit status: 0 no difference, 1 differences, 2 the run failed, 3 interrupted. go run always returns 1, and prints the status.\n\n")
 		f.PrintDefaults()
-		fmt.Fprintln(usage, "\nParts:")
+		fmt.Fprintln(usage, "\nParts, how long they take, and what they are:")
 		for _, p := range parts {
-			fmt.Fprintf(usage, "  %-10s %s\n", p.name, p.does)
+			fmt.Fprintf(usage, "  %-10s  %-18s  %s\n", p.name, p.takes, p.does)
+		}
+		fmt.Fprintln(usage, "\nThe login must be able to create databases. Without the other rights, these parts are not asked, or not as a whole:")
+		for _, r := range rights {
+			fmt.Fprintf(usage, "  %-24s  %s\n", r.name, r.parts)
 		}
 	}
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	o.parts = strings.Split(*only, ",")
+	o.line = "firsthour"
+	f.Visit(func(f *flag.Flag) {
+		value := f.Value.String()
+		if f.Name == "dsn" {
+			value = "…"
+		}
+		o.line += " -" + f.Name + "=" + value
+	})
 	return o, o.check(f.Args())
 }
 
@@ -89,8 +126,11 @@ func (o options) check(rest []string) error {
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unknown argument %q: flags only", rest[0]))
 	}
-	if !o.list && (o.dsn == "") == (o.docker == "") {
-		errs = append(errs, errors.New("want one of -dsn and -docker (-h explains them)"))
+	switch {
+	case o.dsn != "" && o.docker != "":
+		errs = append(errs, errors.New("use either -dsn or -docker, not both"))
+	case o.dsn == "" && o.docker == "" && !o.list:
+		errs = append(errs, errors.New("use -dsn or -docker (-h explains them)"))
 	}
 	if o.docker != "" && !slices.Contains(years, o.docker) {
 		errs = append(errs, fmt.Errorf("-docker is %q: want one of %s", o.docker, strings.Join(years, ", ")))
@@ -109,21 +149,28 @@ func (o options) check(rest []string) error {
 	return errors.Join(errs...)
 }
 
+// onlyQuick adds a row if the part has run with -quick.
+func (h *hour) onlyQuick() {
+	if h.quick {
+		h.report.skip("the rest of the part", errors.New("this run has the smallest part only (-quick)"))
+	}
+}
+
 // part is one part of the report.
 type part struct {
-	name, does string
-	run        func(context.Context, *hour) error
+	name, takes, does string
+	run               func(context.Context, *hour) error
 }
 
 // parts are all parts, in the order in which they run.
 var parts = []part{
-	{"facts", "version, edition, hardware, and the options of each database", facts},
-	{"plans", "the estimated plan of every statement, on empty and on filled tables", plans},
-	{"locks", "the locks of each statement in an open transaction, compared with a recorded table", locks},
-	{"behaviours", "the rules of locks, hints and errors that the emulator implements, one by one", behave},
-	{"suite", "the tests of chanq that run on a server, each on databases of its own", suite},
-	{"programs", "the documented rights, the command, the web UI, and processes that are killed", programs},
-	{"load", "throughput compared with other queries; reads, latches and ghosts per message over minutes", load},
+	{"facts", "seconds", "version, edition, hardware, and the options of each database", facts},
+	{"plans", "1 minute", "the estimated plan of every statement, on empty and on filled tables", plans},
+	{"locks", "1 minute", "the locks of each statement in an open transaction, compared with a recorded table", locks},
+	{"behaviours", "1 minute", "the rules of locks, hints and errors that the emulator implements, one by one", behave},
+	{"suite", "12 minutes", "the tests of chanq that run on a server, each on databases of its own", suite},
+	{"programs", "2 minutes", "the documented rights, the command, the web UI, and processes that are killed", programs},
+	{"load", "12 minutes or more", "throughput compared with other queries; reads, latches and ghosts per message over minutes", load},
 }
 
 func partNames() (names []string) {
@@ -155,7 +202,7 @@ func command(ctx context.Context, args []string, out, progress io.Writer) (err e
 	if err != nil {
 		return err
 	}
-	h := &hour{options: o, root: root, report: newReport(progress)}
+	h := &hour{options: o, root: root, report: newReport(ctx, progress)}
 	if o.docker != "" {
 		stop, err := h.start(ctx)
 		defer stop()
@@ -166,59 +213,59 @@ func command(ctx context.Context, args []string, out, progress io.Writer) (err e
 	if h.server, err = connect(ctx, h.options.dsn, o.name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.server.close(ctx)) }()
-	h.report.say("%s: %s", h.server.host(), h.server.version)
+	file, err := h.createFile(out)
+	if err != nil {
+		return errors.Join(err, h.admin.Close())
+	}
+	h.report.say("%s: %s", h.host(), h.version)
+	for _, p := range parts {
+		if slices.Contains(o.parts, p.name) {
+			h.report.say("  %-10s  %s", p.name, p.takes)
+		}
+	}
 	h.report.ended = h.run(ctx)
-	err = h.publish(out)
-	return errors.Join(h.report.ended, err)
+	h.report.say("dropping the databases")
+	left := h.server.close(ctx)
+	if left == nil {
+		h.report.say("the databases are dropped")
+	}
+	published := h.publish(file)
+	switch result := h.report.summary(); {
+	case h.report.ended != nil:
+		err = errors.New(result)
+	case h.report.count(wrong) > 0:
+		err = fmt.Errorf("%w: %s", errDiffers, result)
+	default:
+		h.report.say("%s", result)
+	}
+	return errors.Join(left, published, err)
 }
 
-// run creates the databases and runs the parts. What a part cannot do is a difference in the report; only the end of ctx, and databases that
-// cannot be created, end the run.
+// run creates the databases and runs the parts. What a part cannot do is in the report; only the end of ctx, and databases that cannot be
+// created, end the run.
 func (h *hour) run(ctx context.Context) error {
-	if err := h.createAll(ctx); err != nil {
+	h.report.about = h.about(ctx)
+	if err := h.createAll(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	for _, p := range parts {
+		if ctx.Err() != nil {
+			break
+		}
 		if !slices.Contains(h.parts, p.name) {
 			continue
 		}
-		h.report.begin(p.name)
+		h.report.begin(p)
 		recorded := slices.Contains(underRecord, p.name)
 		if recorded {
 			h.watchDeadlocks(ctx)
 		}
-		if err := p.run(ctx, h); err != nil && ctx.Err() == nil {
-			h.report.wrong("the part runs to its end", "no error", err.Error())
+		if err := p.run(ctx, h); err != nil {
+			h.report.failed("the rest of the part", "no error", err)
 		}
 		if recorded {
 			h.readDeadlocks(ctx)
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 	}
-	return nil
-}
-
-// publish writes the report, also of a run that was interrupted.
-func (h *hour) publish(out io.Writer) error {
-	text := h.report.markdown(h.server)
-	if password, _ := h.address.User.Password(); len(password) > 3 { // tests print the address if they fail
-		text = strings.NewReplacer(password, "…", url.QueryEscape(password), "…", url.PathEscape(password), "…").Replace(text)
-	}
-	if h.out == "-" {
-		if _, err := io.WriteString(out, text); err != nil {
-			return err
-		}
-	} else {
-		if err := os.WriteFile(h.out, []byte(text), 0o644); err != nil {
-			return err
-		}
-		h.report.say("the report is in %s", h.out)
-	}
-	if n := h.report.differences(); n > 0 {
-		return fmt.Errorf("%w: %d differences", errDiffers, n)
-	}
-	return nil
+	return context.Cause(ctx)
 }

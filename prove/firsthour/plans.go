@@ -23,6 +23,7 @@ import (
 // the server estimates without their values.
 func plans(ctx context.Context, h *hour) error {
 	for _, d := range h.databases {
+		h.report.say("  %s", d.name)
 		texts, err := h.texts(d.slots > 0)
 		if err != nil {
 			return err
@@ -89,11 +90,10 @@ func (h *hour) plansOf(ctx context.Context, d *database, state string, texts map
 	}
 	defer conn.Close()
 	if _, err := conn.ExecContext(ctx, "SET SHOWPLAN_XML ON"); err != nil {
-		return err
+		return unseen{err}
 	}
 	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET SHOWPLAN_XML OFF") }()
-	var table strings.Builder
-	fmt.Fprintf(&table, "%-32s %8s %8s %8s  %s\n", "text", "kB", "ms", "grant kB", "spools")
+	table := [][]string{{"text", "kB", "ms", "grant kB", "spools, and what an operator's statement may have"}}
 	good := 0
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		what := fmt.Sprintf("%s, %s: %s", d.suffix, state, name)
@@ -119,10 +119,11 @@ func (h *hour) plansOf(ctx context.Context, d *database, state string, texts map
 		if len(j.refused) == 0 {
 			good++
 		}
-		fmt.Fprintf(&table, "%-32s %8d %8d %8d  %s\n", name, j.sizeKB, j.compileMS, j.grantKB, strings.Join(append(j.spools, j.accepted...), "; "))
+		table = append(table, []string{name, fmt.Sprint(j.sizeKB), fmt.Sprint(j.compileMS), fmt.Sprint(j.grantKB), strings.Join(append(j.spools, j.accepted...), "; ")})
 	}
 	h.report.compare(fmt.Sprintf("%s, %s: texts with a plan as expected", d.suffix, state), fmt.Sprint(len(texts)), fmt.Sprint(good))
-	h.report.attach(fmt.Sprintf("Plans in %s, %s", d.suffix, state), table.String())
+	h.report.attach(fmt.Sprintf("Plans in %s, %s", d.suffix, state), fmt.Sprintf("%d of %d plans are right; section plans has the others. kB is the size of the cached plan, "+
+		"ms the time to compile it, grant the memory that it asks for. A spool copies rows: up to %d B per row are right.", good, len(texts), largestSpool), columns(table))
 	return nil
 }
 

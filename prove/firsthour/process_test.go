@@ -43,6 +43,7 @@ func TestTheExitStatusSaysWhetherTheServerDiffers(t *testing.T) {
 		"no server":    {[]string{"-dsn", "sqlserver://sa:none@127.0.0.1:1?database=master"}, 2},
 		"no flags":     {nil, 2},
 		"a wrong part": {[]string{"-dsn", "sqlserver://127.0.0.1", "-parts", "fact"}, 2},
+		"two servers":  {[]string{"-dsn", "sqlserver://127.0.0.1", "-docker", "2022"}, 2},
 		"a wrong year": {[]string{"-docker", "2017"}, 2},
 		"help":         {[]string{"-h"}, 0},
 	} {

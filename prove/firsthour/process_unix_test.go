@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,19 +32,86 @@ func TestCtrlCDropsWhatWasCreated(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	<-reached
-	require.Contains(t, i.Databases(), "chanq_firsthour_locks")
+	require.Contains(t, i.Databases(), "chanq_firsthour_unversioned")
+	name := cmd.Args[slices.Index(cmd.Args, "-out")+1]
+	first, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Contains(t, string(first), "running since ")
+	lines := bufio.NewReader(progress)
+	var said strings.Builder
+	until := func(text string) {
+		for !strings.Contains(said.String(), text) {
+			line, err := lines.ReadString('\n')
+			said.WriteString(line)
+			require.NoError(t, err, "%s", &said)
+		}
+	}
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	until("interrupted: ending the tests and dropping the databases, up to 30s\n")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	until("interrupted already: waiting until the tests have ended (10s at most) and the databases are dropped (20s)\n")
 	close(hold)
-	said, err := io.ReadAll(progress)
+	_, err = io.Copy(&said, lines)
 	require.NoError(t, err)
 	require.Error(t, cmd.Wait())
-	require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", said)
-	require.Equal(t, []string{"master"}, i.Databases(), "%s", said)
-	require.NotContains(t, string(said), "emulator-password")
-	report, err := os.ReadFile(cmd.Args[slices.Index(cmd.Args, "-out")+1])
+	require.Equal(t, 3, cmd.ProcessState.ExitCode(), "%s", &said)
+	require.Contains(t, said.String(), "the databases are dropped\n")
+	require.Contains(t, said.String(), "firsthour: Ended in plans: interrupted. Until then: 0 differences, 0 not asked. Not run: facts, ")
+	require.Equal(t, []string{"master"}, i.Databases(), "%s", &said)
+	require.NotContains(t, said.String(), "emulator-password")
+	report, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.Contains(t, string(report), "**Not all parts have run:** ")
+	require.Contains(t, string(report), "**Ended in plans: interrupted. ")
 	require.NotContains(t, string(report), "Everything is")
+}
+
+// The databases are dropped even if nobody reads what the command prints.
+func TestAClosedPipeDoesNotEndTheRun(t *testing.T) {
+	i := emulated(t)
+	cmd := process(t, "-dsn", i.DSN(), "-parts", "facts,plans")
+	cmd.Args[slices.Index(cmd.Args, "-out")+1] = "-"
+	for _, to := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		defer w.Close()
+		*to = w
+	}
+	require.Error(t, cmd.Run())
+	require.Equal(t, 2, cmd.ProcessState.ExitCode(), cmd.ProcessState)
+	require.Equal(t, []string{"master"}, i.Databases())
+}
+
+// go passes no signal on: the test that it runs must be told.
+func TestAnInterruptionReachesWhatAChildStarts(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &hour{root: t.TempDir()}
+	var said string
+	err := h.child(ctx, nil, func(out io.Reader) error {
+		lines := bufio.NewReader(out)
+		for {
+			line, err := lines.ReadString('\n')
+			said += line
+			if err != nil {
+				return nil
+			}
+			cancel()
+		}
+	}, "sh", "-c", `sh -c 'trap "echo told; exit 1" INT; echo ready; while :; do sleep 0.01; done'; exit 1`)
+	require.Error(t, err)
+	require.Equal(t, "ready\ntold\n", said)
+}
+
+// Without a daemon there is no container, and only one error.
+func TestAContainerThatNeverRanIsNotLeft(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "docker"), []byte("#!/bin/sh\necho no daemon >&2\nexit 1\n"), 0o755))
+	cmd := process(t, "-docker", "2022")
+	cmd.Env = append(cmd.Env, "PATH="+folder+":"+os.Getenv("PATH"))
+	out, _ := cmd.CombinedOutput()
+	require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%s", out)
+	require.Contains(t, string(out), "no daemon")
+	require.NotContains(t, string(out), "might be left")
 }
 
 // A program called docker answers as Docker does, and writes down with what it was called.

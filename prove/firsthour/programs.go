@@ -41,11 +41,12 @@ func programs(ctx context.Context, h *hour) error {
 	} {
 		h.report.say("  %s", p.what)
 		if err := p.run(ctx, d); err != nil {
-			h.report.wrong(p.what, "no error", err.Error())
+			h.report.failed(p.what, "no error", err)
 		} else {
 			h.report.compare(p.what, "no error", "no error")
 		}
 	}
+	h.onlyQuick()
 	if h.quick {
 		return nil
 	}
@@ -103,8 +104,11 @@ func (h *hour) rights(ctx context.Context, d *database) error {
 // login creates a login with one of the documented roles. The end of the run drops it, and that of the database its user.
 func (h *hour) login(ctx context.Context, d *database, role string) (name, password string, err error) {
 	name, password = h.prefix+"_"+role, "Aa1-"+rand.Text()
+	if _, err := d.db.ExecContext(ctx, "CREATE LOGIN ["+name+"] WITH PASSWORD = '"+password+"'"); err != nil && ctx.Err() == nil {
+		return "", "", unseen{err}
+	}
 	h.logins = append(h.logins, name)
-	_, err = d.db.ExecContext(ctx, "CREATE LOGIN ["+name+"] WITH PASSWORD = '"+password+"'; CREATE USER ["+name+"] FOR LOGIN ["+name+"]; ALTER ROLE chanq_"+role+" ADD MEMBER ["+name+"];")
+	_, err = d.db.ExecContext(ctx, "CREATE USER ["+name+"] FOR LOGIN ["+name+"]; ALTER ROLE chanq_"+role+" ADD MEMBER ["+name+"];")
 	return name, password, err
 }
 
@@ -154,7 +158,7 @@ func (h *hour) useCommand(ctx context.Context, d *database) error {
 		err := h.child(ctx, []string{"CHANQ_DSN=" + d.dsn}, func(r io.Reader) (err error) { out, err = io.ReadAll(r); return err }, program, c.args...)
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && c.args[0] == "doctor" && exit.ExitCode() == 1 {
-			h.report.attach("chanq doctor", string(out)) // it has found something, which is what it is for
+			h.report.attach("chanq doctor", "What the command found.", string(out)) // it has found something, which is what it is for
 			err = nil
 		}
 		if err != nil {
@@ -225,6 +229,6 @@ func (h *hour) kill(ctx context.Context, d *database) error {
 	} else {
 		h.report.compare(what, "every guarantee holds", "every guarantee holds")
 	}
-	h.report.attach("go run ./bench soak", string(out))
+	h.report.attach("go run ./bench soak", "What the soak printed.", string(out))
 	return nil
 }

@@ -45,7 +45,7 @@ var questions = []question{
 	{"Reads do not grow",
 		"Reads per message after ten minutes of load, when deleted entries wait for the ghost cleanup at the beginning of the " +
 			"index: with a head they should not increase. One plan per statement for all lengths of values.",
-		[]string{"load"}, ""},
+		[]string{"load"}, "per message over"},
 	{"Programs",
 		"The documented rights suffice. The command and the web UI work. Nothing is lost while processes are killed.",
 		[]string{"programs"}, ""},

@@ -36,15 +36,18 @@ func TestEachQuestionIsAnsweredByParts(t *testing.T) {
 
 // The answer counts the rows of a question's parts, and of these only those that it names.
 func TestAQuestionIsAnsweredByItsRowsAlone(t *testing.T) {
-	r := newReport(&bytes.Buffer{})
+	r := newReport(t.Context(), &bytes.Buffer{})
 	q := question{parts: []string{"suite", "behaviours"}, rows: "optimized"}
 	r.of("suite").compare("the tests, row versions on", "1", "1")
-	require.Equal(t, "not asked in this run, or not of this version", r.answer(q))
+	require.Equal(t, "not asked: suite has not run; behaviours has not run", r.answer(q))
+	r.begin(part{name: "suite"})
+	require.Equal(t, "not asked: behaviours has not run", r.answer(q))
+	require.Equal(t, "not of this version, or not with these options", r.answer(question{parts: []string{"suite"}, rows: "optimized"}))
 	r.of("suite").compare("the tests, optimized locking", "1", "1")
-	require.Equal(t, "1 as expected; some parts did not run", r.answer(q))
+	require.Equal(t, "1 as expected; not asked: behaviours has not run", r.answer(q))
 	r.of("behaviours").compare("optimized: a claim", "1", "1")
 	require.Equal(t, "2 as expected", r.answer(q))
 	r.of("behaviours").compare("optimized: another", "1", "2")
-	require.Equal(t, "**1 of 3 differ**", r.answer(q))
+	require.Equal(t, "**DIFFERS** in 1 of 3 comparisons", r.answer(q))
 	require.Equal(t, "not asked by this command", r.answer(question{}))
 }

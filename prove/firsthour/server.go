@@ -21,6 +21,7 @@ import (
 const (
 	answersFor = 8 * time.Second  // in which a server must answer
 	dropFor    = 60 * time.Second // in which all databases must be dropped
+	dropSoon   = 20 * time.Second // the same after an interruption
 	retryEvery = 100 * time.Millisecond
 )
 
@@ -50,8 +51,17 @@ type server struct {
 
 	databases []*database
 	others    []string // the databases that were there before
+	missing   []string // of rights
 	logins    []string // that are created
-	recording bool     // the session of deadlocks runs
+	recording bool     // the session of deadlocks might exist
+}
+
+// rights are those that a login should have, and the parts that need them. Only the first one must be there.
+var rights = []struct{ name, parts string }{
+	{"CREATE ANY DATABASE", "all"},
+	{"VIEW SERVER STATE", "locks; facts and load in part"},
+	{"ALTER ANY EVENT SESSION", "deadlocks"},
+	{"ALTER ANY LOGIN", "programs in part"},
 }
 
 // connect asks a server what it is. It returns an error, and has created nothing, if this command cannot run there.
@@ -71,6 +81,9 @@ func connect(ctx context.Context, dsn, prefix string) (*server, error) {
 }
 
 func (s *server) host() string { return s.address.Host }
+
+// emulated reports whether the server is package mssqltest.
+func (s *server) emulated() bool { return strings.Contains(s.version, "the emulator of chanq") }
 
 // examine refuses what is no SQL Server, is too old, lacks rights, or has databases of these names.
 func (s *server) examine(ctx context.Context) error {
@@ -93,18 +106,17 @@ func (s *server) examine(ctx context.Context) error {
 	if s.major < 13 || s.major == 13 && build < 4001 {
 		return fmt.Errorf("%s is SQL Server %s: chanq needs 2016 SP1 (13.0.4001) or later", s.host(), number)
 	}
-	var missing []string
-	for _, right := range []string{"CREATE ANY DATABASE", "VIEW SERVER STATE", "ALTER ANY EVENT SESSION", "ALTER ANY LOGIN"} {
+	for _, right := range rights {
 		var has sql.NullInt64
-		if err := s.admin.QueryRowContext(ctx, `SELECT HAS_PERMS_BY_NAME(NULL, NULL, @p1)`, right).Scan(&has); err != nil {
+		if err := s.admin.QueryRowContext(ctx, `SELECT HAS_PERMS_BY_NAME(NULL, NULL, @p1)`, right.name).Scan(&has); err != nil {
 			return fmt.Errorf("%s: %w", s.host(), err)
 		}
-		if has.Int64 != 1 {
-			missing = append(missing, right)
+		if has.Valid && has.Int64 == 0 { // NULL is of a server that does not know
+			s.missing = append(s.missing, right.name)
 		}
 	}
-	if missing != nil {
-		return fmt.Errorf("the login %q may not %s: use sa, or GRANT it these", s.address.User.Username(), strings.Join(missing, ", "))
+	if slices.Contains(s.missing, rights[0].name) {
+		return fmt.Errorf("the login %q must be able to create databases: use sa, or GRANT it %s (-h lists the rights of each part)", s.address.User.Username(), strings.Join(s.missing, ", "))
 	}
 	if s.others, err = s.names(ctx); err != nil {
 		return err
@@ -134,6 +146,9 @@ func (s *server) greet(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &refused) && (refused.Number == 18456 || refused.Number == 4060):
+		return fmt.Errorf("cannot log in to the database %q as %q: the password is wrong, or the database does not exist or is closed to this login; use database=master (%s, error %d)",
+			s.address.Query().Get("database"), s.address.User.Username(), refused.Message, refused.Number)
 	case errors.As(err, &refused):
 		return fmt.Errorf("%s refuses the login %q: %s (error %d)", s.host(), s.address.User.Username(), refused.Message, refused.Number)
 	case !dialed.connected:
@@ -192,7 +207,7 @@ func (s *server) names(ctx context.Context) (names []string, err error) {
 // different letters, and both kinds of queues.
 func (h *hour) createAll(ctx context.Context) error {
 	list := []*database{
-		{suffix: "locks", collation: "Turkish_100_CI_AS"},
+		{suffix: "unversioned", collation: "Turkish_100_CI_AS"},
 		{suffix: "versions", collation: "Latin1_General_100_BIN2", versions: true},
 		{suffix: "ordered", versions: true, slots: 16},
 	}
@@ -257,7 +272,11 @@ func (s *server) alone(ctx context.Context, text string) error {
 
 // close drops what this run has created: also the databases of tests that were interrupted. It does not end with ctx.
 func (s *server) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropFor)
+	limit := dropFor
+	if ctx.Err() != nil {
+		limit = dropSoon
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	var errs []error
 	if s.recording {

@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,7 +17,7 @@ import (
 
 func readTally(t *testing.T, lines ...string) *tally {
 	tally := &tally{counts: []string{"SQLServer/"}, output: map[string]string{}, reasons: map[string]int{}}
-	require.NoError(t, tally.read(strings.NewReader(strings.Join(lines, "\n")), func(string) {}))
+	require.NoError(t, tally.read(strings.NewReader(strings.Join(lines, "\n")), func(event) {}))
 	return tally
 }
 
@@ -36,7 +40,7 @@ func TestATallyHasTheTestsThatAskedTheServer(t *testing.T) {
 	require.Equal(t, 1, got.passed)
 	require.Equal(t, 1, got.skipped)
 	require.Equal(t, map[string]int{"in bubbles only": 1}, got.reasons)
-	require.Equal(t, []string{"p TestSQLServer/C/d"}, got.failed, "the innermost test")
+	require.Equal(t, []failure{{"p", "TestSQLServer/C/d"}}, got.failed, "the innermost test")
 	require.Equal(t, "why\n", got.output["p TestSQLServer/C/d"])
 }
 
@@ -48,12 +52,12 @@ func suiteOf(t *testing.T, i *instance.Instance, ts tests) string {
 	defer func() { require.NoError(t, s.close(t.Context())) }()
 	root, err := checkout()
 	require.NoError(t, err)
-	h := &hour{server: s, report: newReport(&bytes.Buffer{}), root: root}
-	h.report.begin("suite")
+	h := &hour{server: s, report: newReport(t.Context(), &bytes.Buffer{}), root: root}
+	h.report.begin(part{name: "suite"})
 	if err := h.test(t.Context(), "some tests", ts, nil); err != nil {
 		return "error: " + err.Error()
 	}
-	return h.report.markdown(s)
+	return squeeze(h.report.markdown(s))
 }
 
 func TestTheSuiteRunsOnTheServerAndLeavesNothing(t *testing.T) {
@@ -64,8 +68,23 @@ func TestTheSuiteRunsOnTheServerAndLeavesNothing(t *testing.T) {
 	require.NotContains(t, report, "DIFFERS")
 	require.Equal(t, []string{"master"}, i.Databases())
 
-	require.Contains(t, suiteOf(t, i, tests{"no test", "^TestNone$", []string{"./sqlbatch"}, "/sqlserver"}), "| 0 pass, 0 fail, 0 are skipped | **DIFFERS** |")
+	require.Contains(t, suiteOf(t, i, tests{"no test", "^TestNone$", []string{"./sqlbatch"}, "/sqlserver"}), "| 0 pass, 0 fail, 0 are skipped on purpose | **DIFFERS** |")
 	require.Contains(t, suiteOf(t, i, tests{"no package", "^TestNone$", []string{"./none"}, "/sqlserver"}), "error: go test: ")
+
+	// One claim fails, and its test passes when it runs alone.
+	once := sync.Once{}
+	busy := emulated(t, func(r instance.Request) (instance.Answer, bool) {
+		fail := false
+		if strings.Contains(r.Text, "UPDATE a\n") {
+			once.Do(func() { fail = true })
+		}
+		return instance.Answer{Number: 8622, Message: "no plan"}, fail
+	})
+	report = suiteOf(t, busy, quickSuites[0])
+	require.Contains(t, report, "| failed, then passed alone: probably a busy machine | |")
+	require.Contains(t, report, "no plan", "the output of the test")
+	require.NotContains(t, report, "DIFFERS")
+	require.Contains(t, report, " 0 fail, ")
 
 	failing := emulated(t, func(r instance.Request) (instance.Answer, bool) {
 		return instance.Answer{Number: 8622, Message: "no plan"}, strings.Contains(r.Text, "UPDATE a\n")
@@ -74,6 +93,22 @@ func TestTheSuiteRunsOnTheServerAndLeavesNothing(t *testing.T) {
 	require.Contains(t, report, "| pass | fail | **DIFFERS** |")
 	require.Contains(t, report, "no plan", "the output of the test")
 	require.Equal(t, []string{"master"}, failing.Databases())
+}
+
+func TestATestIsRunAloneByItsNameOnly(t *testing.T) {
+	require.Equal(t, `^TestSQLServer$/^A\.b\+c$`, failure{"p", "TestSQLServer/A.b+c"}.pattern())
+	require.True(t, crashed("=== RUN T\npanic: runtime error\n"))
+	require.False(t, crashed("the panic: of a handler\n"))
+}
+
+func TestTheSuiteSaysHowFarItIsEvery30s(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := 0
+		ctx, cancel := context.WithTimeout(t.Context(), 2*sayEvery+time.Second)
+		defer cancel()
+		every(ctx, sayEvery, func() { said++ })
+		require.Equal(t, 2, said)
+	})
 }
 
 func TestADeadlockIsSummarised(t *testing.T) {
