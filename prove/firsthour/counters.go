@@ -141,5 +141,8 @@ func (c counted) line(first string) []string {
 		}
 		line = append(line, value)
 	}
+	if c.unread != nil {
+		return append(line, "-")
+	}
 	return append(line, fmt.Sprint(c.versions))
 }

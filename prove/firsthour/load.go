@@ -123,7 +123,7 @@ func (h *hour) pipelines(ctx context.Context, d *database) error {
 		counts = counts[:2]
 	}
 	for _, n := range counts {
-		what := fmt.Sprintf("%s: %d consumers receive each message", d.suffix, n)
+		what := fmt.Sprintf("%s: each message is received, consumers: %d", d.suffix, n)
 		var got int64
 		c, err := h.count(ctx, func() (int64, error) {
 			var err error

@@ -19,7 +19,7 @@ func TestProgramsAndLoadRunToTheirEnd(t *testing.T) {
 	report, err := ask(t, emulated(t, recorder(`<RingBufferTarget/>`), performance), "-parts", "programs,load", "-load", "2s")
 	require.NoError(t, err, report)
 	require.Contains(t, report, "| every page of the web UI | no error | no error | as expected |")
-	require.Contains(t, report, "| unversioned: 4 consumers receive each message | at least 200 deliveries |")
+	require.Contains(t, report, "| unversioned: each message is received, consumers: 4 | at least 200 deliveries |")
 	require.Contains(t, report, "| deadlocks of chanq's own statements, during load | 0 | 0 | as expected |")
 	require.Contains(t, report, "## Statements compared in unversioned\n")
 }
@@ -40,7 +40,7 @@ func TestALoadIsSampledToItsEnd(t *testing.T) {
 	h := onServer(t, emulated(t, performance))
 	d := &database{suffix: "versions", versions: true}
 	require.NoError(t, h.create(t.Context(), d))
-	h.report.begin(part{name: "load"})
+	h.report.begin("load")
 	require.NoError(t, h.sustain(t.Context(), d))
 	report := squeeze(h.report.markdown(h.server))
 	require.Zero(t, h.report.count(wrong), report)
@@ -97,7 +97,7 @@ func TestAMissingCounterIsNotAsked(t *testing.T) {
 	}))
 	d := &database{suffix: "versions", versions: true}
 	require.NoError(t, h.create(t.Context(), d))
-	h.report.begin(part{name: "load"})
+	h.report.begin("load")
 	require.NoError(t, h.sustain(t.Context(), d))
 	report := squeeze(h.report.markdown(h.server))
 	require.Contains(t, report, "| versions: compiled batches per message over 100ms | | the server does not show the counter SQL Compilations/sec | not asked |")
@@ -110,13 +110,13 @@ func TestWithoutCountersTheLoadIsMeasured(t *testing.T) {
 	h := onServer(t, emulated(t))
 	d := &database{suffix: "versions", versions: true}
 	require.NoError(t, h.create(t.Context(), d))
-	h.report.begin(part{name: "load"})
+	h.report.begin("load")
 	require.NoError(t, h.sustain(t.Context(), d))
 	require.NoError(t, h.pipelines(t.Context(), d))
 	report := squeeze(h.report.markdown(h.server))
 	require.Contains(t, report, "| versions: page reads per message over 100ms; versions: compiled batches per message over 100ms | | mssql: ", "one row")
 	require.Contains(t, report, "| 7 | Reads do not grow | load | not asked: mssql: not supported by mssqltest")
-	require.Contains(t, report, "| versions: 4 consumers receive each message | at least 100 deliveries |")
+	require.Contains(t, report, "| versions: each message is received, consumers: 4 | at least 100 deliveries |")
 	require.Contains(t, report, "## Load over 100ms in versions\n")
 	require.Zero(t, h.report.count(wrong), report)
 }
@@ -132,7 +132,7 @@ func TestALoadThatStallsEnds(t *testing.T) {
 func TestDeadlocksThatCannotBeRecordedAreOneRow(t *testing.T) {
 	h := onServer(t, emulated(t))
 	for _, name := range underRecord {
-		h.report.begin(part{name: name})
+		h.report.begin(name)
 		h.watchDeadlocks(t.Context())
 		h.readDeadlocks(t.Context())
 	}
@@ -145,7 +145,7 @@ func TestDeadlocksThatCannotBeRecordedAreOneRow(t *testing.T) {
 
 func TestADeadlockIsADifference(t *testing.T) {
 	h := onServer(t, emulated(t, recorder(testdata(t, "deadlock.xml"))))
-	h.report.begin(part{name: "load"})
+	h.report.begin("load")
 	h.watchDeadlocks(t.Context())
 	h.readDeadlocks(t.Context())
 	report := squeeze(h.report.markdown(h.server))

@@ -76,6 +76,12 @@ type options struct {
 	line                          string // the command, without the address
 }
 
+// What -quick allows at most.
+const (
+	quickLoad     = 5 * time.Second
+	quickMessages = 1000
+)
+
 func parse(args []string, usage io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("firsthour", flag.ContinueOnError)
@@ -88,7 +94,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	only := f.String("parts", strings.Join(partNames(), ","), "comma-separated `parts` to run")
 	f.DurationVar(&o.load, "load", 10*time.Minute, "how long the load runs during which reads per message must not grow")
 	f.IntVar(&o.messages, "n", 20_000, "messages of each shorter measurement of the load, and of a filled table")
-	f.BoolVar(&o.quick, "quick", false, "of suite and load the smallest part, to see that they start")
+	f.BoolVar(&o.quick, "quick", false, "few messages, and of suite and load the smallest part, to see in about a minute that everything starts")
 	f.BoolVar(&o.list, "list", false, "print the list of what must be verified, as the documentation has it, and nothing else")
 	f.Usage = func() {
 		fmt.Fprint(usage, "Asks a SQL Server whether everything is as chanq expects it, and writes one report (15 to 40 minutes).\n"+
@@ -118,6 +124,9 @@ func parse(args []string, usage io.Writer) (options, error) {
 		}
 		o.line += " -" + f.Name + "=" + value
 	})
+	if o.quick {
+		o.load, o.messages = min(o.load, quickLoad), min(o.messages, quickMessages)
+	}
 	return o, o.check(f.Args())
 }
 
@@ -152,7 +161,7 @@ func (o options) check(rest []string) error {
 // onlyQuick adds a row if the part has run with -quick.
 func (h *hour) onlyQuick() {
 	if h.quick {
-		h.report.skip("the rest of the part", errors.New("this run has the smallest part only (-quick)"))
+		h.report.skip(rest, errors.New("this run has the smallest part only (-quick)"))
 	}
 }
 
@@ -219,7 +228,11 @@ func command(ctx context.Context, args []string, out, progress io.Writer) (err e
 	}
 	h.report.say("%s: %s", h.host(), h.version)
 	for _, p := range parts {
-		if slices.Contains(o.parts, p.name) {
+		switch {
+		case !slices.Contains(o.parts, p.name):
+		case o.quick:
+			h.report.say("  %-10s  seconds", p.name)
+		default:
 			h.report.say("  %-10s  %s", p.name, p.takes)
 		}
 	}
@@ -255,13 +268,13 @@ func (h *hour) run(ctx context.Context) error {
 		if !slices.Contains(h.parts, p.name) {
 			continue
 		}
-		h.report.begin(p)
+		h.report.begin(p.name)
 		recorded := slices.Contains(underRecord, p.name)
 		if recorded {
 			h.watchDeadlocks(ctx)
 		}
 		if err := p.run(ctx, h); err != nil {
-			h.report.failed("the rest of the part", "no error", err)
+			h.report.failed(rest, "no error", err)
 		}
 		if recorded {
 			h.readDeadlocks(ctx)

@@ -65,7 +65,7 @@ func TestCtrlCDropsWhatWasCreated(t *testing.T) {
 	require.NotContains(t, string(report), "Everything is")
 }
 
-// The databases are dropped even if nobody reads what the command prints.
+// The databases are dropped even if no process reads what the command prints.
 func TestAClosedPipeDoesNotEndTheRun(t *testing.T) {
 	i := emulated(t)
 	cmd := process(t, "-dsn", i.DSN(), "-parts", "facts,plans")

@@ -40,6 +40,9 @@ var explained = map[string]string{
 		"articles. The other figures describe your server.",
 }
 
+// rest names the row of what a part did not ask, whatever the question is.
+const rest = "the rest of the part"
+
 // row is one line of the report.
 type row struct {
 	part, what, expected, seen string
@@ -86,10 +89,10 @@ func (r *report) say(format string, args ...any) {
 }
 
 // begin starts a part: all later rows are of it.
-func (r *report) begin(p part) {
-	r.part = p.name
-	r.ran = append(r.ran, p.name)
-	r.say("%s (%s)", p.name, p.takes)
+func (r *report) begin(part string) {
+	r.part = part
+	r.ran = append(r.ran, part)
+	r.say("%s", part)
 }
 
 func (r *report) add(rows ...row) bool {
@@ -210,7 +213,20 @@ func (r *report) summary() string {
 	case differences == 0 && r.count(notAsked) == 0 && len(missing) == 0:
 		return text + " Everything is as chanq expects it."
 	case differences == 0:
-		text += " As expected in the parts that ran: " + strings.Join(r.ran, ", ") + "."
+		var compared, empty []string
+		for _, part := range r.ran {
+			if slices.ContainsFunc(r.rows, func(row row) bool { return row.part == part && row.verdict == right }) {
+				compared = append(compared, part)
+			} else {
+				empty = append(empty, part)
+			}
+		}
+		if compared != nil {
+			text += " As expected in the parts that ran: " + strings.Join(compared, ", ") + "."
+		}
+		if empty != nil {
+			text += " Nothing could be asked in: " + strings.Join(empty, ", ") + "."
+		}
 	}
 	if len(missing) > 0 {
 		text += " Not run: " + strings.Join(missing, ", ") + "."
@@ -278,7 +294,7 @@ func (r *report) answer(q question) string {
 	}
 	counts, reasons, answered := map[verdict]int{}, []string{}, map[string]bool{}
 	for _, row := range r.rows {
-		if !slices.Contains(q.parts, row.part) || !strings.Contains(row.what, q.rows) {
+		if !slices.Contains(q.parts, row.part) || !strings.Contains(row.what, q.rows) && row.what != rest {
 			continue
 		}
 		counts[row.verdict]++

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,6 +22,8 @@ func TestWhatTheEmulatorLacksIsNotAsked(t *testing.T) {
 	require.NoError(t, err, report)
 	require.NotContains(t, report, "DIFFERS")
 	require.Contains(t, report, "not supported by mssqltest")
+	require.Contains(t, report, "As expected in the parts that ran: facts, locks, behaviours. Nothing could be asked in: plans. Not run: suite, programs, load.**")
+	require.Contains(t, report, "| 13 | Ordered queues | plans | not asked: mssql: not supported by mssqltest")
 	require.Contains(t, report, "| 3 | Plans | plans | not asked: mssql: not supported by mssqltest")
 	require.Contains(t, report, "| versions: claim 3 of 4 | 3 rows;", "the locks are compared although their requests are not counted")
 	require.Contains(t, report, "| 2 | The rules hold | behaviours | 78 as expected |")
@@ -43,7 +46,7 @@ func TestARightThatIsMissingIsNotAsked(t *testing.T) {
 func TestTheSummaryCountsDifferencesAndWhatWasNotAsked(t *testing.T) {
 	r := newReport(t.Context(), &bytes.Buffer{})
 	for _, p := range parts {
-		r.begin(p)
+		r.begin(p.name)
 	}
 	require.Equal(t, "0 differences, 0 not asked. Everything is as chanq expects it.", r.summary())
 	r.skip("a", errors.New("no right"))
@@ -110,4 +113,20 @@ func TestAReportHasNoPasswordAndNoAddressAndNoFolder(t *testing.T) {
 func TestTablesAreAligned(t *testing.T) {
 	require.Equal(t, "| a   | b |\n|-----|---|\n| äbc | 1 |\n", table([][]string{{"a", "b"}, {"äbc", "1"}}))
 	require.Equal(t, "text     ms  spools\nclaim     7  none\nenqueue  12\n", columns([][]string{{"text", "ms", "spools"}, {"claim", "7", "none"}, {"enqueue", "12", ""}}))
+}
+
+func TestTheHelpSaysWhatIsNeededAndWhatComesBack(t *testing.T) {
+	var usage bytes.Buffer
+	_, err := parse([]string{"-h"}, &usage)
+	require.ErrorIs(t, err, flag.ErrHelp)
+	require.Contains(t, usage.String(), "3 interrupted. go run always returns 1, and prints the status.\n")
+	for _, r := range rights {
+		require.Contains(t, usage.String(), r.name)
+	}
+	_, err = parse([]string{"-dsn", "sqlserver://127.0.0.1", "-docker", "2022"}, &usage)
+	require.EqualError(t, err, "use either -dsn or -docker, not both")
+	o, err := parse([]string{"-dsn", "sqlserver://sa:secret@127.0.0.1", "-quick"}, &usage)
+	require.NoError(t, err)
+	require.Equal(t, "firsthour -dsn=… -quick=true", o.line)
+	require.Equal(t, quickLoad, o.load, "in about a minute")
 }

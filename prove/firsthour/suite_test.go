@@ -53,7 +53,7 @@ func suiteOf(t *testing.T, i *instance.Instance, ts tests) string {
 	root, err := checkout()
 	require.NoError(t, err)
 	h := &hour{server: s, report: newReport(t.Context(), &bytes.Buffer{}), root: root}
-	h.report.begin(part{name: "suite"})
+	h.report.begin("suite")
 	if err := h.test(t.Context(), "some tests", ts, nil); err != nil {
 		return "error: " + err.Error()
 	}

@@ -103,13 +103,14 @@ func (w *workers) sample(out io.Writer) error {
 	}
 	var bytes int64        // of the table and its indexes
 	var dead sql.NullInt64 // rows or pages to be reclaimed
-	if err := w.db.QueryRowContext(ctx, w.engine.size).Scan(&bytes, &dead); err != nil {
-		return err
+	size, rows := "-", "-" // a server might not show them
+	if err := w.db.QueryRowContext(ctx, w.engine.size).Scan(&bytes, &dead); err == nil {
+		size, rows = fmt.Sprintf("%.1f", mib(bytes)), fmt.Sprint(dead.Int64)
 	}
 	t, usage := w.history.totals(w.Places[0].Number)
 	w.samples = append(w.samples, usage)
-	_, err = fmt.Fprintf(out, "%7.1f %10d %10d %10d %10d %7d %10.1f %10d %9.1f %11d %6d %7d\n", time.Since(w.began).Seconds(),
-		t.sent, t.stored, t.delivered, t.settled, stats.Ready+stats.Scheduled+stats.Leased, mib(bytes), dead.Int64,
+	_, err = fmt.Fprintf(out, "%7.1f %10d %10d %10d %10d %7d %10s %10s %9.1f %11d %6d %7d\n", time.Since(w.began).Seconds(),
+		t.sent, t.stored, t.delivered, t.settled, stats.Ready+stats.Scheduled+stats.Leased, size, rows,
 		mib(int64(usage.Heap)), usage.Goroutines, t.kills, t.faults)
 	return err
 }
