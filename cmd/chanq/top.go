@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -84,29 +85,31 @@ type topLine struct {
 	queueStats
 	trend
 	consumers []chanqadmin.ConsumerInfo
+	key       string // of its trend
 }
 
 // topLines reads the named queues, or all. trends are the known histories.
 func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend) ([]topLine, error) {
-	var list []topLine
-	err := a.eachQueue(ctx, c, queues, func(q look) error {
+	known := maps.Clone(trends) // a read that is not waited for may outlast this call
+	list, err := eachQueue(ctx, a, c, queues, func(ctx context.Context, q look) ([]topLine, error) {
 		s, err := q.Stats(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		consumers, err := q.Consumers(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		key := q.db.name + " " + q.Name()
-		t := trends[key]
+		t := known[key]
 		if err := t.look(ctx, q.Queue); err != nil {
-			return err
+			return nil, err
 		}
-		trends[key] = t
-		list = append(list, topLine{queueStats{q.Name(), q.shard(), s}, t, consumers})
-		return nil
+		return []topLine{{queueStats{q.Name(), q.shard(), s}, t, consumers, key}}, nil
 	})
+	for _, l := range list {
+		trends[l.key] = l.trend
+	}
 	return list, err
 }
 
