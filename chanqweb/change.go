@@ -183,7 +183,7 @@ func (d action) failed(n int, err error) error {
 }
 
 // do makes a change, logs it, and returns how many messages it changed, also with an error. It continues if the visitor disconnects, so
-// that this leaves no change half done, and ends with Config.Timeout, so that it is not applied when nobody expects it any more.
+// that this leaves no change half done, and ends with Config.Timeout, so that it is not applied after the visitor was told that it has failed.
 func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select) (n int, err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(v.ctx))
 	if until, ok := v.ctx.Deadline(); ok {
@@ -197,6 +197,9 @@ func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqa
 		by.Actor = "web UI"
 	}
 	done, err := d.run(q, ctx, s, by)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err) // SQLite only says that the file was locked
+	}
 	if err != nil {
 		log.Error("chanqweb: a change failed", "changed", done.Messages, "error", err)
 	} else {

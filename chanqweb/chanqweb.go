@@ -11,7 +11,7 @@
 // and values of headers. Every request that changes something requires a token that other sites cannot know, and is logged.
 //
 // The database work of a page does not grow with the depth of the queues: counts have a limit of 10,000, lists begin at a cursor, and
-// all visitors share the figures of a queue, which are read every 2 s while somebody looks. A queue whose tables are locked delays no page
+// all visitors share the figures of a queue, which are read every 2 s while a page is open, on up to 8 connections. A queue whose tables are locked delays no page
 // of another queue: the overview shows its last figures, with their age.
 package chanqweb
 

@@ -26,8 +26,8 @@ order of claims, dead and done ones latest first. -o json shows whole bodies and
 headers. To page, give --after the ID of the last message shown, which must
 have the same state as before.
 
---type, --key and --cause compare each message. After --within, 2 s by default, the command says
-at how many it looked, and with which --after to go on.`,
+--type, --key and --cause compare each message. After --within the command prints how many
+it has read, and the --after with which to go on.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
   chanq peek --db jobs.db --state dead --cause rejected mail
@@ -73,7 +73,7 @@ at how many it looked, and with which --after to go on.`,
 	cmd.Flags().IntVarP(&n, "number", "n", 10, "how many messages")
 	cmd.Flags().StringVar(&id, "id", "", "the `ID` of one message, whatever its state")
 	cmd.Flags().StringVar(&after, "after", "", "start after the message with this `ID`")
-	cmd.Flags().DurationVar(&within, "within", 2*time.Second, "how long to look")
+	cmd.Flags().DurationVar(&within, "within", 2*time.Second, "how long to search")
 	return cmd
 }
 

@@ -85,13 +85,16 @@ type topLine struct {
 	queueStats
 	trend
 	consumers []chanqadmin.ConsumerInfo
-	key       string // of its trend
 }
 
 // topLines reads the named queues, or all. trends are the known histories.
 func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend) ([]topLine, error) {
 	known := maps.Clone(trends) // a read that is not waited for may outlast this call
-	list, err := eachQueue(ctx, a, c, queues, func(ctx context.Context, q look) ([]topLine, error) {
+	type keyed struct {
+		topLine
+		key string // of its trend
+	}
+	found, err := eachQueue(ctx, a, c, queues, func(ctx context.Context, q look) ([]keyed, error) {
 		s, err := q.Stats(ctx)
 		if err != nil {
 			return nil, err
@@ -105,10 +108,12 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 		if err := t.look(ctx, q.Queue); err != nil {
 			return nil, err
 		}
-		return []topLine{{queueStats{q.Name(), q.shard(), s}, t, consumers, key}}, nil
+		return []keyed{{topLine{queueStats{q.Name(), q.shard(), s}, t, consumers}, key}}, nil
 	})
-	for _, l := range list {
+	var list []topLine
+	for _, l := range found {
 		trends[l.key] = l.trend
+		list = append(list, l.topLine)
 	}
 	return list, err
 }
