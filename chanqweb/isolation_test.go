@@ -69,7 +69,7 @@ func TestALockedQueueDelaysNoOther(t *testing.T) {
 					locked := rowOf(t, page, "locked")
 					require.Contains(t, locked, `state=ready">1<`, "its last figures")
 					if i > 3 {
-						require.Regexp(t, `figures \d+ s old</span>.*The database (did not answer in time|has not answered yet)\.`, locked)
+						require.Regexp(t, `figures \d+ s old</span>.*The database (did not answer in time|answers slowly)\.`, locked)
 						require.Equal(t, 1, strings.Count(page, `<tr class="old">`))
 					}
 				}
@@ -251,6 +251,32 @@ func TestADriverThatHangsDelaysNoRequestLonger(t *testing.T) {
 			require.Contains(t, r.text, `/q/mail/">Look at the queue</a>`)
 		}
 	})
+}
+
+func TestAStatementThatHangsDelaysItsRequestUpToTheTimeout(t *testing.T) {
+	for path, word := range map[string]string{"messages": "WITH c AS MATERIALIZED", "m/" + chanq.NewID().String(): "substr(CAST(body"} {
+		testdb.InBubble(t, true, func(t *testing.T) {
+			shop := newShop(t)
+			s := shop.open(everything, func(c *chanqweb.Config) { c.Timeout = time.Second })
+			s.see("/q/mail/")
+			gate := make(chan struct{})
+			defer close(gate)
+			hung := 0
+			shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+				if op.Kind == faultdb.Query && strings.Contains(op.Text, word) {
+					hung++
+					return faultdb.Stick(gate)
+				}
+				return f
+			})
+			defer shop.Faults.Inject(nil)
+			began := time.Now()
+			require.Equal(t, http.StatusServiceUnavailable, s.get("/q/mail/"+path).StatusCode)
+			require.LessOrEqual(t, time.Since(began), 1500*time.Millisecond)
+			require.Equal(t, 1, hung)
+			s.overview()
+		})
+	}
 }
 
 // Another program holds the write lock of the file. The visitor is told that the change was given up, and it is not applied later.

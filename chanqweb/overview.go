@@ -110,8 +110,10 @@ func (h *Handler) figuresOf(v *visit, w *watched, g reading[chanqadmin.Stats]) f
 	switch {
 	case g.Err != nil:
 		f.Trouble = h.refusalOf(v, w.name, g.Err).text
-	case g.At.IsZero(), stale(g.At, v.now): // the read takes long
+	case g.At.IsZero():
 		f.Trouble = "The database has not answered yet."
+	case stale(g.At, v.now): // the read takes long, or a pause follows one that did
+		f.Trouble = "The database answers slowly."
 	}
 	return f
 }

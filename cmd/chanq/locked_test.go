@@ -67,7 +67,7 @@ func TestPeekSaysHowFarItLooked(t *testing.T) {
 	r := succeed(t, "", args...)
 	found := 0
 	for range 10 {
-		require.Regexp(t, `^looked at about \d+ of 10000 or more ready messages; go on: --after ready\.\S+\n$`, r.err)
+		require.Regexp(t, `^looked at about \d+ ready messages; go on: --after ready\.\S+\n$`, r.err)
 		_, at, _ := strings.Cut(strings.TrimSpace(r.err), "--after ")
 		r = succeed(t, "", append(args, "--after", at)...)
 		if found += len(r.lines()) - 1; r.err == "" {

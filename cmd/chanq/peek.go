@@ -134,8 +134,8 @@ func (a *app) partly(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Sele
 			chanqadmin.StateReady: stats.Ready, chanqadmin.StateScheduled: stats.Scheduled, chanqadmin.StateLeased: stats.Leased,
 			chanqadmin.StateDead: stats.Dead, chanqadmin.StateDone: stats.Done,
 		}[s.State]
-		if of = fmt.Sprintf(" of %d", all); all >= stats.Limit {
-			of = fmt.Sprintf(" of %d or more", all)
+		if all < stats.Limit { // else it is not known
+			of = fmt.Sprintf(" of %d", all)
 		}
 	}
 	_, err := fmt.Fprintf(a.err, "looked at about %d%s %s messages; go on: --after %s\n", looked, of, s.State, next)

@@ -55,17 +55,17 @@ type queue struct {
 
 	ack, archive, nack, snooze, release, deadLetter, extend string
 
-	version, record, stats, get, part, cancel, runNow string
-	peek, browse, purge                               map[sqlbatch.State]string
-	redrive, redriveIDs                               string
-	configure, pause, resume                          string
-	trim                                              map[sqlbatch.State]string
-	discard, queues, lock, drop                       string
-	causes, walk, walkGroup, walkBare                 string
-	bodies                                            map[bool]string // true: of dead messages
-	problems, missing, clock, empty                   string
-	join, leave, consumers                            string
-	sample, counted, samples, thin                    string
+	version, record, stats, get, cancel, runNow string
+	peek, browse, purge                         map[sqlbatch.State]string
+	redrive, redriveIDs                         string
+	configure, pause, resume                    string
+	trim                                        map[sqlbatch.State]string
+	discard, queues, lock, drop                 string
+	causes, walk, walkGroup, walkBare           string
+	bodies                                      map[bool]string // true: of dead messages
+	problems, missing, clock, empty, part       string
+	join, leave, consumers                      string
+	sample, counted, samples, thin              string
 
 	// For an ordered queue.
 	slots, takeSlots, giveSlots, slotStats, reach string
