@@ -60,8 +60,9 @@ type Entry struct {
 	DedupKey string   `json:"dedup_key,omitempty"`
 	Type     string   `json:"type,omitempty"`
 	// Key and Slot are for an ordered queue.
-	Key       string `json:"key,omitempty"`
-	Slot      int    `json:"slot,omitempty"`
+	Key  string `json:"key,omitempty"`
+	Slot int    `json:"slot,omitempty"`
+	// LastError has up to 2,000 characters; another program may have stored a longer text.
 	LastError string `json:"last_error,omitempty"`
 	// Cause and Fingerprint are for a dead message. Fingerprint identifies the group of its error, in hexadecimal digits: errors that
 	// differ only in numbers, identifiers or quoted parts have the same fingerprint. It is empty if no error ended the message.
@@ -114,7 +115,21 @@ func (e *Entry) RedactedError() string { return base.Redact(e.LastError) }
 
 // Get returns one message in any state, or ErrNotFound. It costs one round trip.
 func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
-	list, err := q.entries(ctx, "get", q.sql.Get(id), withBodies)
+	return q.one(ctx, id, q.sql.Get(id), withBodies)
+}
+
+// GetPart is Get with up to n bytes of the body, beginning at byte from: Entry.Body is only that part, while Size is that of the whole body.
+// With n = 0 the database does not read the body. Large bodies are read in parts, without the memory for all of it.
+func (q *Queue) GetPart(ctx context.Context, id chanq.ID, from, n int) (Entry, error) {
+	if from < 0 || n < 0 || from > sqlbatch.MaxBody || n > sqlbatch.MaxBody {
+		return Entry{}, q.refuse("get", "the part is %d bytes from %d on: both must be from 0 to %d", n, from, sqlbatch.MaxBody)
+	}
+	return q.one(ctx, id, q.sql.Part(id, from, n), withPart)
+}
+
+// one returns the message that a statement found.
+func (q *Queue) one(ctx context.Context, id chanq.ID, st sqlbatch.Statement, last func(*Entry) []any) (Entry, error) {
+	list, err := q.entries(ctx, "get", st, last)
 	if err == nil && len(list) == 0 {
 		err = &chanq.OpError{Op: "get", Queue: q.Label(), ID: id, Err: chanq.ErrNotFound}
 	}
@@ -131,19 +146,21 @@ func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
 	return found, nil
 }
 
-// withBodies and withSizes return the destination of the last column of an entry.
-func withBodies(e *Entry) any { return &e.Body }
-func withSizes(e *Entry) any  { return &e.Size }
+// withBodies, withSizes and withPart return the destinations of the columns of an entry after its headers.
+func withBodies(e *Entry) []any { return []any{&e.Body} }
+func withSizes(e *Entry) []any  { return []any{&e.Size} }
+func withPart(e *Entry) []any   { return []any{&e.Body, &e.Size} }
 
-// entries runs a statement that returns messages. last returns the destination of their last column.
-func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, last func(*Entry) any) ([]Entry, error) {
+// entries runs a statement that returns messages. last returns the destinations of their columns after the headers.
+func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, last func(*Entry) []any) ([]Entry, error) {
 	return collect(ctx, q, op, st, func(rows *sql.Rows) (e Entry, err error) {
 		var id, headers, key, kind, line, consumer []byte
 		var enqueued int64
 		var due, lease, ended, expires sql.NullInt64
 		var holder, lastError sql.NullString
 		var cause, fingerprint sql.NullInt64
-		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &cause, &fingerprint, &headers, last(&e)}
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &cause, &fingerprint, &headers}
+		columns = append(columns, last(&e)...)
 		if q.ordered() {
 			columns = append(columns, &e.Slot, &e.seq, &line)
 		}

@@ -32,6 +32,7 @@ const defaultListed = 100
 type Page struct {
 	Entries []Entry
 	Next    PageToken // where the next page begins; "" for the last page
+	Looked  int       // about how many messages were read to find the Entries
 }
 
 // PageToken encodes where a page begins, as text that is safe in a URL.
@@ -78,6 +79,7 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	}
 	var found []Entry
 	var end *sqlbatch.Place
+	var looked int
 	switch {
 	case !s.State.live() && l.Bodies && !s.walked():
 		found, err = q.entries(ctx, "list", q.sql.Peek(sqlbatch.State(s.State), l.Limit, after), withBodies)
@@ -85,11 +87,11 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 			last := q.placeOf(&found[len(found)-1])
 			end = &last
 		}
-		l.Bodies = false // the entries already contain them
+		l.Bodies, looked = false, len(found) // the entries already contain them
 	case s.State.live() && q.ordered():
-		found, end, err = q.lookBySeq(ctx, s, l, after)
+		found, end, looked, err = q.lookBySeq(ctx, s, l, after)
 	default:
-		found, end, err = q.look(ctx, s, l, after)
+		found, end, looked, err = q.look(ctx, s, l, after)
 	}
 	if err == nil && l.Bodies {
 		found, err = q.fill(ctx, s.State, found)
@@ -98,9 +100,9 @@ func (q *Queue) List(ctx context.Context, s Select, l List) (Page, error) {
 	case err != nil:
 		return Page{}, err
 	case end == nil:
-		return Page{Entries: found}, nil
+		return Page{Entries: found, Looked: looked}, nil
 	}
-	return Page{found, tokenOf(s.State, *end)}, nil
+	return Page{found, tokenOf(s.State, *end), looked}, nil
 }
 
 // fill reads headers and bodies. It omits messages that have ended meanwhile or are locked.
@@ -136,7 +138,7 @@ func (q *Queue) fill(ctx context.Context, s State, list []Entry) (filled []Entry
 
 // look returns the messages of a page, and the place of the last message read, or nil at the end of the queue. It first reads as many
 // messages as the page has.
-func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
+func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, looked int, err error) {
 	f := s.filter()
 	step := mostLooked
 	if s.State.live() { // its rows are found one by one
@@ -144,14 +146,14 @@ func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Plac
 	}
 	filtered := f != sqlbatch.Filter{} || s.State == StateLeased
 	all := true // the last message that was read is in the list, so that there might be no other
-	for rows, looked := l.Limit, 0; looked < mostLooked || all && looked < 2*mostLooked; looked, rows = looked+rows, step {
+	for rows := l.Limit; looked < mostLooked || all && looked < 2*mostLooked; looked, rows = looked+rows, step {
 		n := rows
 		if f.Among = rows; filtered {
 			n = l.Limit - len(list)
 		}
 		page, err := q.outlines(ctx, s.State, n, after, f)
 		if err != nil {
-			return list, nil, err
+			return list, nil, looked, err
 		}
 		for i := range page {
 			at := q.placeOf(&page[i])
@@ -160,28 +162,29 @@ func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Plac
 				list = append(list, page[i])
 			}
 			if len(list) == l.Limit {
-				return list, end, nil
+				return list, end, looked + rows, nil
 			}
 		}
 		if len(page) == 0 || !filtered && len(page) < rows {
-			return list, nil, nil
+			return list, nil, looked + len(page), nil
 		}
 	}
-	return list, end, nil
+	return list, end, looked, nil
 }
 
 // lookBySeq is look for the live messages of an ordered queue, in one step.
-func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, err error) {
+func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch.Place) (list []Entry, end *sqlbatch.Place, looked int, err error) {
 	var from sqlbatch.Place
 	if after != nil {
 		from = *after
 	}
 	if from.Upto, err = q.reach(ctx, "list", from.At, mostLooked); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if list, err = q.outlines(ctx, s.State, l.Limit, &from, s.filter()); err != nil {
-		return list, nil, err
+		return list, nil, 0, err
 	}
+	looked = mostLooked
 	switch {
 	case len(list) == l.Limit:
 		last := q.placeOf(&list[len(list)-1])
@@ -189,7 +192,7 @@ func (q *Queue) lookBySeq(ctx context.Context, s Select, l List, after *sqlbatch
 	case from.Upto < math.MaxInt64:
 		end = &sqlbatch.Place{At: from.Upto}
 	}
-	return slices.DeleteFunc(list, func(e Entry) bool { return !s.has(&e) }), end, nil
+	return slices.DeleteFunc(list, func(e Entry) bool { return !s.has(&e) }), end, looked, nil
 }
 
 // outlines returns messages without headers and bodies.

@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // listAll pages through a state, two at a time.
@@ -106,4 +107,63 @@ func TestTheSizeOfABodyThatIsTextIsThatOfItsBytes(t *testing.T) {
 			require.Equal(t, 7, page.Entries[0].Size)
 		}
 	})
+}
+
+// Messages of one key among many others: what a list reads does not depend on how few messages it returns.
+func TestAListByKeyReadsManyMessagesAtOnce(t *testing.T) {
+	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
+		q := testdb.Admin(w.Queue("line", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}))
+		const many = 30_000
+		_, err := w.DB.Exec(fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+			INSERT INTO chanq_line (id, due_at, slot, order_key, body) SELECT CAST(printf('%%016d', i) AS BLOB), 900000000000, i %% 64, iif(i %% 10000 = 9999, 'rare', 'key ' || (i %% 1000)), x'00' FROM n`, many))
+		require.NoError(t, err)
+		statements, found, looked := 0, 0, 0
+		w.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+			if op.Kind == faultdb.Query {
+				statements++
+			}
+			return f
+		})
+		defer w.Faults.Inject(nil)
+		for next := chanqadmin.PageToken(""); ; {
+			page, err := q.List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateReady, Key: "rare"}, chanqadmin.List{After: next, Limit: 1})
+			require.NoError(t, err)
+			found, looked = found+len(page.Entries), looked+page.Looked
+			if next = page.Next; next == "" {
+				break
+			}
+		}
+		require.Equal(t, 3, found)
+		require.LessOrEqual(t, statements, 2*(many/10_000+3+1))
+		require.GreaterOrEqual(t, looked, many)
+	})
+}
+
+// A part of a body, of any message, costs no more than the part.
+func TestAMessageIsReadInParts(t *testing.T) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := filled(t, chanq.Config{Spec: chanq.Spec{Kind: kind}})
+		admin := testdb.Admin(q)
+		leases := testdb.Lease(t, q, 2, time.Hour)
+		require.NoError(t, leases[1].Nack(chanq.DeadLetter(context.Canceled)))
+		for _, l := range leases {
+			whole, err := admin.Get(t.Context(), l.ID)
+			require.NoError(t, err)
+			for _, c := range []struct {
+				from, n int
+				part    string
+			}{{0, 100, string(whole.Body)}, {0, 2, string(whole.Body[:2])}, {2, 1, string(whole.Body[2:3])}, {4, 5, ""}, {0, 0, ""}} {
+				part, err := admin.GetPart(t.Context(), l.ID, c.from, c.n)
+				require.NoError(t, err)
+				require.Equal(t, c.part, string(part.Body))
+				want := whole
+				part.Body, want.Body = nil, nil
+				require.Equal(t, want, part)
+			}
+		}
+		_, err := admin.GetPart(t.Context(), leases[0].ID, -1, 0)
+		require.ErrorContains(t, err, "must be from 0")
+		_, err = admin.GetPart(t.Context(), chanq.NewID(), 0, 0)
+		require.ErrorIs(t, err, chanq.ErrNotFound)
+	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
-	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // Rates are current, or the page shows since when there are no rates.
@@ -41,16 +40,12 @@ func TestOldFiguresAreMarked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
-		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
-			if strings.Contains(op.Text, "ready") {
-				time.Sleep(500 * time.Millisecond) // a slow database: figures are read again after ten seconds
-			}
-			return f
-		})
+		s.see("/q/mail/")
+		shop.slow(1500*time.Millisecond, "WITH ready") // figures are read again after six seconds
 		defer shop.Faults.Inject(nil)
-		require.NotContains(t, s.see("/"), "figures ")
+		require.NotContains(t, s.see("/q/mail/"), "No figures since")
 		require.Eventually(t, func() bool {
-			return strings.Contains(s.see("/"), "figures ") && strings.Contains(s.see("/q/mail/"), "These figures are")
+			return strings.Contains(s.see("/"), "figures 6 s old") && strings.Contains(s.see("/q/mail/"), "No figures since") && strings.Contains(s.see("/q/mail/"), `data-state="old"`)
 		}, patience, tick)
 	})
 }

@@ -14,6 +14,9 @@ import (
 // mostGroups is the most groups that the page shows.
 const mostGroups = 100
 
+// errorShown is the most bytes of an error on the page of failures.
+const errorShown = 1000
+
 // group is a group of dead messages, as the visitor may see it.
 type group struct {
 	chanqadmin.Group
@@ -37,7 +40,7 @@ func (h *Handler) groups(v *visit, q *chanqadmin.Queue) (list []group, more bool
 	for _, g := range causes.Groups {
 		e := chanqadmin.Entry{ID: g.Example, State: chanqadmin.StateDead, Cause: g.Cause, Fingerprint: g.Fingerprint, EndedAt: g.Last, LastError: g.LastError}
 		h.conceal(v, q.Name(), &e)
-		g.LastError = e.LastError
+		g.LastError = clip(e.LastError, errorShown)
 		list = append(list, group{g, keyOf(g)})
 	}
 	slices.SortStableFunc(list, func(a, b group) int { return cmp.Compare(b.Messages, a.Messages) })

@@ -68,7 +68,6 @@ const (
 	mostChosen = 1000      // messages that a form names
 	mostChange = 100_000   // messages of a group that a form changes
 	mostReason = 400       // bytes
-	changeTime = time.Minute
 )
 
 // askData is the data of the page with the second form.
@@ -81,10 +80,6 @@ type askData struct {
 
 func (h *Handler) change(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
-	v.Body = http.MaxBytesReader(v.w, v.Body, mostForm)
-	if err := v.ParseForm(); err != nil {
-		return nil, errForm
-	}
 	refuse := func(why *refusal) (*answer, error) {
 		h.cfg.Log.Warn("chanqweb: a change was refused", "queue", name, "user", v.rights.User, "from", v.RemoteAddr, "why", why.text)
 		return nil, why
@@ -103,9 +98,9 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, kind, err := h.store.queue(v.ctx, name)
+	q, kind, err := h.open(v)
 	if err != nil {
-		return nil, noQueue(err)
+		return nil, err
 	}
 	if d.ask != "" && v.PostForm.Get("sure") != "yes" {
 		data := askData{change: c, Question: d.ask, Count: len(c.IDs)}
@@ -119,12 +114,8 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		return &answer{view: &view{Page: "ask", Tab: "messages", Name: "Are you sure?", Queue: name, Kind: kind, Data: data}}, nil
 	}
 	n, err := h.do(v, q, c, d, s)
-	if err != nil && n > 0 {
-		why := asRefusal(context.Background(), err)
-		return nil, fmt.Errorf("%w: %w", &refusal{why.status, d.result(n) + " Then the change failed, and its last step might have been applied; repeat it for the rest. " + why.text}, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, d.failed(n, err)
 	}
 	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, h.notice(v, c.Do, n))}, nil
 }
@@ -174,10 +165,30 @@ func bounded(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), sqlbatch.MaxPauseText)], "")
 }
 
+// failed returns the error of an action that failed after n messages.
+func (d action) failed(n int, err error) error {
+	why := asRefusal(context.Background(), err)
+	var op *chanq.OpError
+	switch {
+	case n > 0:
+		why = &refusal{why.status, d.result(n) + " Then the change failed, and its last step might have been applied; repeat it for the rest. " + why.text}
+	case errors.As(err, &op) && op.Unknown:
+		why = errUnknown
+	case why == errNoAnswer:
+		why = errNotDone
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %w", why, err)
+}
+
 // do makes a change, logs it, and returns how many messages it changed, also with an error. It continues if the visitor disconnects, so
-// that this leaves no change half done.
+// that this leaves no change half done, and ends with Config.Timeout, so that it is not applied after the visitor was told that it has failed.
 func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select) (n int, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(v.ctx))
+	if until, ok := v.ctx.Deadline(); ok {
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(v.ctx), until)
+	}
 	defer cancel()
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
 	log.Info("chanqweb: a change begins", "first", firstOf(c.IDs))
@@ -186,14 +197,15 @@ func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqa
 		by.Actor = "web UI"
 	}
 	done, err := d.run(q, ctx, s, by)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err) // SQLite only says that the file was locked
+	}
 	if err != nil {
 		log.Error("chanqweb: a change failed", "changed", done.Messages, "error", err)
 	} else {
 		log.Info("chanqweb: a change was made", "changed", done.Messages)
 	}
-	if again := h.store.changed(ctx, q.Name()); again != nil && !errors.Is(again, chanq.ErrNoSchema) {
-		log.Debug("chanqweb: the counts are not read again", "error", again)
-	}
+	h.store.watched(q.Name()).changed()
 	return done.Messages, err
 }
 

@@ -11,10 +11,12 @@
 // and values of headers. Every request that changes something requires a token that other sites cannot know, and is logged.
 //
 // The database work of a page does not grow with the depth of the queues: counts have a limit of 10,000, lists begin at a cursor, and
-// all visitors share the last counts of a queue.
+// all visitors share the figures of a queue, which are read every 2 s while a page is open, on up to 8 connections. A queue whose tables are locked delays no page
+// of another queue: the overview shows its last figures, with their age.
 package chanqweb
 
 import (
+	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
@@ -42,7 +44,8 @@ type Config struct {
 	// Redact changes a message before the UI shows any of it, to every user: its error, keys, headers and body. In lists the message has
 	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the group's last message,
 	// with only the ID, the state, the cause, EndedAt and LastError: if what you hide depends on other fields, hide LastError. Nothing
-	// else hides the errors that handlers return (see Rights.Bodies). Redact is called concurrently, and owns the message. Default: none.
+	// else hides the errors that handlers return (see Rights.Bodies). Redact is called concurrently, and owns the message. It gets the whole
+	// body or none: pages then do not show a body of more than 64 KiB, which can be saved. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)
 
 	// Log receives a record of each change, including rejected ones, and the errors of the database, for which a page shows only a
@@ -56,10 +59,11 @@ type Config struct {
 	// one process. Range: 32 bytes or more.
 	Secret []byte
 
-	// Timeout bounds the time that a page waits for the database. Default: 10 s.
+	// Timeout bounds a request, whatever the database and its driver do. A change that is not confirmed until then ends, and the page says
+	// how far it came. Default: 10 s.
 	Timeout time.Duration
 
-	// MaxLive is how many open pages may update automatically. Further pages stay as they were when they were opened. Default: 64.
+	// MaxLive is how many open pages may update every 2 s. Further pages update every 10 s, and say so. Default: 256.
 	MaxLive int
 }
 
@@ -70,20 +74,20 @@ type Rights struct {
 	Bodies bool   // see bodies, values of headers, and the text of a codec's error
 }
 
-// Handler serves the web UI. It is safe for concurrent use, and has no goroutines.
+// Handler serves the web UI. It is safe for concurrent use. It has a goroutine for each read of figures, which ends after 2 s, and for
+// each request that uses the database, which ends with it; both outlast their time only if the driver ignores the end of a context.
 type Handler struct {
-	cfg    Config
-	store  *store
-	errors *errorLog
-	pages  *pages
-	mux    *http.ServeMux
-	origin *http.CrossOriginProtection
-	lives  chan struct{} // of capacity MaxLive: contains a value for each page that updates automatically
-	closed chan struct{}
+	cfg     Config
+	redacts bool            // Config.Redact is set
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	store   *store
+	errors  *errorLog
+	pages   *pages
+	mux     *http.ServeMux
+	origin  *http.CrossOriginProtection
+	lives   chan struct{} // of capacity MaxLive: has a value for each page that updates every liveEvery
 }
-
-// pagesAtOnce is how many requests may use the database at once.
-const pagesAtOnce = 4
 
 // leastSecret is the least size of Config.Secret, in bytes.
 const leastSecret = 32
@@ -98,7 +102,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 		wrong = append(wrong, fmt.Errorf("chanqweb: Config.Timeout is %v: must be 0 (10 s) or more", cfg.Timeout))
 	}
 	if cfg.MaxLive < 0 {
-		wrong = append(wrong, fmt.Errorf("chanqweb: Config.MaxLive is %d: must be 0 (64) or more", cfg.MaxLive))
+		wrong = append(wrong, fmt.Errorf("chanqweb: Config.MaxLive is %d: must be 0 (256) or more", cfg.MaxLive))
 	}
 	if n := len(cfg.Secret); n > 0 && n < leastSecret {
 		wrong = append(wrong, fmt.Errorf("chanqweb: Config.Secret is %d bytes: must be at least %d, or unset for a random one", n, leastSecret))
@@ -113,7 +117,8 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 	if cfg.Rights == nil {
 		cfg.Rights = func(*http.Request) Rights { return Rights{} }
 	}
-	if cfg.Redact == nil {
+	redacts := cfg.Redact != nil
+	if !redacts {
 		cfg.Redact = func(string, *chanqadmin.Entry) {}
 	}
 	if cfg.Log == nil {
@@ -123,23 +128,25 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 		cfg.Timeout = 10 * time.Second
 	}
 	if cfg.MaxLive == 0 {
-		cfg.MaxLive = 64
+		cfg.MaxLive = 256
 	}
 	if len(cfg.Secret) == 0 {
 		cfg.Secret = make([]byte, leastSecret)
 		rand.Read(cfg.Secret) // never fails
 	}
 	h := &Handler{
-		cfg: cfg, store: newStore(db, cfg), pages: loadPages(), errors: &errorLog{log: cfg.Log, last: map[string]time.Time{}}, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
-		lives: make(chan struct{}, cfg.MaxLive), closed: make(chan struct{}),
+		cfg: cfg, redacts: redacts, pages: loadPages(), errors: &errorLog{log: cfg.Log, last: map[string]time.Time{}}, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
+		lives: make(chan struct{}, cfg.MaxLive),
 	}
+	h.life, h.end = context.WithCancel(context.Background())
+	h.store = newStore(h.life, db, cfg, h.errors.failed)
 	h.routes()
 	return h, nil
 }
 
 // Close ends the requests of pages that update automatically, which would delay http.Server.Shutdown: pass it to
-// http.Server.RegisterOnShutdown. Call it once.
-func (h *Handler) Close() { close(h.closed) }
+// http.Server.RegisterOnShutdown. It also ends the reads of figures.
+func (h *Handler) Close() { h.end() }
 
 func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /{$}", h.page(h.overview))

@@ -41,7 +41,8 @@ type series struct {
 }
 
 // draw makes a chart of the samples of the last s.Last.
-func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, format func(float64) string, all ...series) chart {
+// round returns the value at the upper edge.
+func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, format func(float64) string, round func(float64) float64, all ...series) chart {
 	begin := now.Add(-s.Last)
 	c := chart{Title: title, Places: s.Places}
 	top := 0.0
@@ -52,7 +53,7 @@ func draw(title string, samples []chanqadmin.Sample, now time.Time, s span, form
 			}
 		}
 	}
-	top = roundUp(top)
+	top = round(top)
 	c.Top = strings.TrimSuffix(format(top), "+")
 	for _, one := range all {
 		path, latest := trace(samples, begin, s.Last, s.step, top, one.of)
@@ -147,6 +148,22 @@ func roundUp(v float64) float64 {
 	return 10 * unit
 }
 
+// roundUpTime is roundUp for seconds, in minutes and hours as clocks have them.
+func roundUpTime(v float64) float64 {
+	for _, step := range []float64{60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400} {
+		if v > 30 && v <= step {
+			return step
+		}
+	}
+	if v > 30 {
+		return 86400 * roundUp(v/86400)
+	}
+	if v > 20 {
+		return 30
+	}
+	return roundUp(v)
+}
+
 // counted returns a count of the samples that have counts.
 func counted(of func(chanqadmin.Sample) int) func(chanqadmin.Sample) float64 {
 	return func(s chanqadmin.Sample) float64 {
@@ -166,15 +183,15 @@ func rate(step time.Duration, of func(chanqadmin.Sample) int64) func(chanqadmin.
 func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []chart {
 	over := ended(samples, s.step, now) // without the current period, whose sum would be too low
 	return []chart{
-		draw("Depth", samples, now, s, func(v float64) string { return atLeast(v, limit) },
+		draw("Depth", samples, now, s, func(v float64) string { return atLeast(v, limit) }, roundUp,
 			series{"ready", counted(func(s chanqadmin.Sample) int { return s.Ready })},
 			series{"leased", counted(func(s chanqadmin.Sample) int { return s.Leased })},
 			series{"dead", counted(func(s chanqadmin.Sample) int { return s.Dead })}),
-		draw("Messages per second", over, now, s, perSecond,
+		draw("Messages per second", over, now, s, perSecond, roundUp,
 			series{"sent", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Sent })},
 			series{"acked", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Acked })},
 			series{"failed", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Nacked + s.Died })}),
-		draw("Waiting", samples, now, s, seconds,
+		draw("Waiting", samples, now, s, seconds, roundUpTime,
 			series{"mean wait", func(s chanqadmin.Sample) float64 {
 				if s.Delivered == 0 { // without deliveries there is no mean, which differs from a mean of 0
 					return math.NaN()

@@ -22,20 +22,20 @@ func everyView(text string, body []byte, now time.Time) []*view {
 	}
 	live := e
 	live.State = chanqadmin.StateLeased
-	as, forms, shown, cut := bodyAs(body, "")
+	as, forms, shown, cut := bodyAs(body, false, "")
 	consumers := []consumerLine{{ConsumerInfo: chanqadmin.ConsumerInfo{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
 	groups := []group{{chanqadmin.Group{Cause: chanq.CauseRejected, Messages: 1, First: now, Last: now, LastError: text}, "rejected-none"}}
 	views := []*view{
-		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail"}, {Name: "bad", Trouble: printable(text)}}, Next: "mail", More: true, Total: 2}},
-		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},
+		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail", Stats: figures{At: now}}, {Name: "old", Stats: figures{At: now.Add(-time.Minute), Trouble: printable(text)}}, {Name: "bad", Stats: figures{Trouble: printable(text)}}}, Next: "mail", More: true, Total: 2}},
+		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}, Trouble: printable(text)}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},
 		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
 		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none"}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
 		{Page: "failures", Data: failuresData{Groups: groups, Total: 1, Most: 1}},
-		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: []heldLine{{printable(text), 1}}}},
+		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: []heldLine{{printable(text), 1}}, More: 1, MoreOthers: 1}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
-		{Page: "schedules", Data: []chanqcron.Entry{{Name: text, Line: text, Zone: text, Type: text, Pause: chanqcron.Pause{Since: now, By: text, Reason: text}}}},
-		{Page: "trouble", Name: "Trouble", Data: printable(text)},
+		{Page: "schedules", Data: schedulesData{List: []chanqcron.Entry{{Name: text, Line: text, Zone: text, Type: text, Pause: chanqcron.Pause{Since: now, By: text, Reason: text}}}, More: 1}},
+		{Page: "trouble", Name: "Trouble", Data: troubleData{Text: printable(text), Again: true, Look: true}},
 		{Page: "ask", Data: askData{change: change{Do: "retry", Group: "rejected-none", Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
 	}
 	for _, v := range views {

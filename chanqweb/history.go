@@ -37,30 +37,6 @@ func spanNamed(name string) span {
 	return spans[0]
 }
 
-// samples returns the samples of a queue since a time.
-func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) ([]chanqadmin.Sample, error) {
-	if h.cfg.History != nil {
-		return h.cfg.History.History(v.ctx, queue, since, step)
-	}
-	q, _, err := h.store.queue(v.ctx, queue)
-	if err != nil {
-		return nil, err
-	}
-	return q.History(v.ctx, since, step)
-}
-
-// lastHour returns the samples of the last 60 minutes, at most StepFine old.
-func (h *Handler) lastHour(v *visit, queue string) (list []chanqadmin.Sample, err error) {
-	if list, known := h.store.sampled(queue, v.now); known {
-		return list, nil
-	}
-	list, err = h.samples(v, queue, v.now.Add(-time.Hour), chanqadmin.StepMinute)
-	if err == nil {
-		h.store.keepSamples(queue, v.now, list)
-	}
-	return list, err
-}
-
 // growing reports whether the period of a sample might not be over. The clocks of the database and of this process may differ, so it
 // returns true until there could be a later sample.
 func growing(s chanqadmin.Sample, step time.Duration, now time.Time) bool {

@@ -3,6 +3,7 @@ package chanqweb
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // messagesAPage is the most messages of a page.
@@ -43,9 +45,9 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	if !slices.Contains(states, state) {
 		return nil, errNoPage
 	}
-	q, kind, err := h.store.queue(v.ctx, name)
+	q, kind, err := h.open(v)
 	if err != nil {
-		return nil, noQueue(err)
+		return nil, err
 	}
 	data := messagesData{State: state, States: states, From: chanqadmin.PageToken(query.Get("from"))}
 	page, err := q.List(v.ctx, chanqadmin.Select{State: state}, chanqadmin.List{After: data.From, Limit: messagesAPage})
@@ -82,13 +84,15 @@ func (h *Handler) find(v *visit) (*answer, error) {
 type messageData struct {
 	chanqadmin.Entry
 	Headers []headerLine
-	Life    []moment
-	As      string   // the form of Text: json, text or hex
-	Forms   []string // the forms that the body may have
-	Text    string   // of the body
-	Cut     bool     // Text has only its beginning
-	Group   string   // the Key of its group
-	Live    bool     // it is ready, scheduled or leased
+	// MoreHeaders are not shown.
+	MoreHeaders int
+	Life        []moment
+	As          string   // the form of Text: json, text or hex
+	Forms       []string // the forms that the body may have
+	Text        string   // of the body
+	Cut         bool     // Text has only its beginning
+	Group       string   // the Key of its group
+	Live        bool     // it is ready, scheduled or leased
 }
 
 type headerLine struct{ Name, Value string }
@@ -100,28 +104,38 @@ type moment struct {
 	Coming bool
 }
 
-// bodyShown is the most bytes of a body on a page.
-const bodyShown = 64 << 10
+const (
+	bodyShown = 64 << 10 // the most bytes of a body on a page
+	bodyPart  = 1 << 20  // bytes of a body that a download reads at once
+	// headersShown and headerShown are the most headers on a page, and bytes of each.
+	headersShown, headerShown = 40, 500
+)
 
-func (h *Handler) entry(v *visit) (e chanqadmin.Entry, kind chanq.Kind, err error) {
-	name := v.PathValue("queue")
+// entry returns the message that an address names, with a part of its body.
+func (h *Handler) entry(v *visit, from, n int) (q *chanqadmin.Queue, e chanqadmin.Entry, kind chanq.Kind, err error) {
 	id, err := chanq.ParseID(v.PathValue("id"))
 	if err != nil {
-		return e, 0, errNoMessage
+		return nil, e, 0, errNoMessage
 	}
-	q, kind, err := h.store.queue(v.ctx, name)
-	if err != nil {
-		return e, 0, noQueue(err)
+	if q, kind, err = h.open(v); err != nil {
+		return nil, e, 0, err
 	}
-	if e, err = q.Get(v.ctx, id); err != nil {
-		return e, 0, err
+	if e, err = q.GetPart(v.ctx, id, from, n); err != nil {
+		return nil, e, 0, err
 	}
-	h.conceal(v, name, &e)
-	return e, kind, nil
+	if h.redacts && len(e.Body) < e.Size {
+		e.Body = nil // Redact could not find in a part what it hides
+	}
+	h.conceal(v, v.PathValue("queue"), &e)
+	return q, e, kind, nil
 }
 
 func (h *Handler) message(v *visit) (*answer, error) {
-	e, kind, err := h.entry(v)
+	read := 0
+	if v.rights.Bodies { // else it is hidden, and not read
+		read = bodyShown
+	}
+	_, e, kind, err := h.entry(v, 0, read)
 	if err != nil {
 		return nil, err
 	}
@@ -131,21 +145,26 @@ func (h *Handler) message(v *visit) (*answer, error) {
 		data.Group = keyOf(chanqadmin.Group{Cause: e.Cause, Fingerprint: cmp.Or(e.Fingerprint, chanqadmin.NoFingerprint)})
 	}
 	for n, value := range e.Headers {
-		data.Headers = append(data.Headers, headerLine{printable(n), printable(value)})
+		if v.rights.Bodies {
+			data.Headers = append(data.Headers, headerLine{clip(n, headerShown), clip(value, headerShown)})
+		} else {
+			data.Headers = append(data.Headers, headerLine{clip(n, headerShown), ""})
+		}
 	}
 	slices.SortFunc(data.Headers, func(a, b headerLine) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	if v.rights.Bodies {
-		data.As, data.Forms, data.Text, data.Cut = bodyAs(e.Body, v.URL.Query().Get("as"))
+		data.As, data.Forms, data.Text, data.Cut = bodyAs(e.Body, e.Size > len(e.Body), v.URL.Query().Get("as"))
 	}
 	data.Entry.Body = nil // templates have Text
+	data.Headers, data.MoreHeaders = upTo(data.Headers, headersShown)
 	title := "Message " + e.ID.String()
 	return &answer{view: &view{Page: "message", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
 }
 
 // bodyAs returns the text of a body in the wanted form, or in the first possible form of json, text and hex, and the forms that are
-// possible.
-func bodyAs(body []byte, wanted string) (as string, forms []string, text string, cut bool) {
-	shown := body
+// possible. more reports that the body is longer.
+func bodyAs(body []byte, more bool, wanted string) (as string, forms []string, text string, cut bool) {
+	shown, cut := body, more
 	if len(shown) > bodyShown {
 		shown, cut = shown[:bodyShown], true
 	}
@@ -218,21 +237,53 @@ func cutRune(b []byte, cut bool) []byte {
 	return b
 }
 
-// body sends the whole body as a download, so that the browser does not show it.
+// body sends the whole body as a download, so that the browser does not show it. It reads and writes it in parts. If the message ends
+// before the last one, or the database fails, the download fails.
 func (h *Handler) body(v *visit) (*answer, error) {
 	if !v.rights.Bodies {
 		return nil, errNoBodies
 	}
-	e, _, err := h.entry(v)
+	first := bodyPart
+	if h.redacts {
+		first = sqlbatch.MaxBody // Redact needs all of it
+	}
+	q, e, _, err := h.entry(v, 0, first)
 	if err != nil {
 		return nil, err
+	}
+	size := e.Size
+	if h.redacts {
+		size = len(e.Body)
 	}
 	return &answer{stream: func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", `attachment; filename="`+e.ID.String()+`"`)
-		w.Header().Set("Content-Length", strconv.Itoa(len(e.Body)))
-		_, _ = w.Write(e.Body) // an error means that the visitor has disconnected
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		for part := e.Body; len(part) > 0; part = e.Body {
+			if _, err := w.Write(part); err != nil {
+				return // the visitor has disconnected
+			}
+			if size -= len(part); size <= 0 {
+				return
+			}
+			if err := h.nextPart(v, q, &e, size); err != nil {
+				h.errors.failed(q.Name(), err)
+				panic(http.ErrAbortHandler) // the visitor sees an incomplete download
+			}
+		}
 	}}, nil
+}
+
+// nextPart reads the part of a body before its last rest bytes.
+func (h *Handler) nextPart(v *visit, q *chanqadmin.Queue, e *chanqadmin.Entry, rest int) error {
+	ctx, cancel := context.WithTimeout(v.Request.Context(), h.cfg.Timeout)
+	defer cancel()
+	next, err := q.GetPart(ctx, e.ID, e.Size-rest, bodyPart)
+	if err == nil && len(next.Body) == 0 {
+		err = errNoMessage
+	}
+	*e = next
+	return err
 }
 
 // lifeOf returns the known events of a message's life, in order.
@@ -274,9 +325,9 @@ type failuresData struct {
 
 func (h *Handler) failures(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
-	q, kind, err := h.store.queue(v.ctx, name)
+	q, kind, err := h.open(v)
 	if err != nil {
-		return nil, noQueue(err)
+		return nil, err
 	}
 	list, more, err := h.groups(v, q)
 	if err != nil {

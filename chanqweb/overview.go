@@ -1,9 +1,11 @@
 package chanqweb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
@@ -28,15 +30,22 @@ type queueLine struct {
 	Spark   line
 	In, Out string // messages per second in the last complete minute
 	Quiet   string // why there are no rates and no recent values in Spark
-	Trouble string // an error, which is shown instead of the figures
 	placed
 }
 
+// figures are the Stats of a queue, as they were read last.
+type figures struct {
+	chanqadmin.Stats
+	At      time.Time // when they were read; zero: there are none
+	Trouble string    // why they were not read again; "": they were
+}
+
 func (h *Handler) overview(v *visit) (*answer, error) {
-	names, err := h.store.names(v.ctx)
-	if err != nil {
+	listed := h.store.names.soon(v)
+	if err := listed.none(v.ctx); err != nil {
 		return nil, err
 	}
+	names := listed.Value
 	data := overviewData{Total: len(names)}
 	after := v.URL.Query().Get("after")
 	from, found := slices.BinarySearch(names, after)
@@ -44,44 +53,48 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 		from++
 	}
 	data.More = from > 0
-	for _, name := range names[from:] {
-		if len(data.Queues) == queuesAPage {
-			data.Next = data.Queues[len(data.Queues)-1].Name
-			break
-		}
-		line, err := h.queueLine(v, name)
+	names = names[from:]
+	if len(names) > queuesAPage {
+		names = names[:queuesAPage]
+		data.Next = names[queuesAPage-1]
+	}
+	for _, name := range names { // all are read simultaneously
+		w := h.store.watched(name)
+		w.stats.ask()
+		w.hour.ask()
+	}
+	shown := &view{Page: "overview", Name: "Queues", At: listed.At}
+	for _, name := range names {
+		line, err := h.queueLine(v, h.store.watched(name))
 		if errors.Is(err, chanq.ErrNoSchema) { // it has been dropped since names
 			continue
 		}
-		if err != nil {
-			if v.ctx.Err() != nil && len(data.Queues) == 0 {
-				return nil, err
-			}
-			line = queueLine{Name: name, Trouble: h.refusalOf(v, name, err).text}
-		}
 		data.Queues = append(data.Queues, line)
+		if at := line.Stats.At; line.Stats.Trouble == "" && !stale(at, v.now) && at.Before(shown.At) {
+			shown.At = at
+		}
 	}
-	live := "live"
+	shown.Data, shown.Live = data, "live"
 	if after != "" {
-		live += "?" + v.URL.RawQuery
+		shown.Live += "?" + v.URL.RawQuery
 	}
-	return &answer{view: &view{Page: "overview", Name: "Queues", Data: data, Live: live}}, nil
+	return &answer{view: shown}, nil
 }
 
-func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
-	stats, kind, err := h.store.stats(v.ctx, name)
-	if err != nil {
-		return queueLine{}, err
+// queueLine returns the row of a queue, with the figures that are read soon, or else the last ones.
+func (h *Handler) queueLine(v *visit, w *watched) (queueLine, error) {
+	stats, hour, at := w.stats.get(v.soon), w.hour.get(v.soon), w.opened.known().Value
+	if errors.Is(stats.Err, chanq.ErrNoSchema) {
+		return queueLine{}, stats.Err
 	}
-	line := queueLine{Name: name, Kind: kind, Stats: stats, placed: h.store.placed(name)}
-	list, err := h.lastHour(v, name)
+	line := queueLine{Name: w.name, Kind: at.kind, placed: at.placed, Stats: h.figuresOf(v, w, stats)}
 	switch {
-	case errors.Is(err, chanq.ErrNoSchema) || err == nil && len(list) == 0:
+	case errors.Is(hour.Err, chanq.ErrNoSchema) || !hour.At.IsZero() && len(hour.Value) == 0:
 		line.Quiet = "no history"
-	case err != nil:
-		h.refusalOf(v, name, err)
+	case hour.At.IsZero():
 		line.Quiet = "the history cannot be read"
 	default:
+		list := hour.Value
 		line.Spark = sparkline(list, v.now)
 		line.Quiet = quietSince(list, chanqadmin.StepMinute, v.now)
 		if last, ok := lastWhole(list, chanqadmin.StepMinute, v.now); ok {
@@ -89,6 +102,20 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 		}
 	}
 	return line, nil
+}
+
+// figuresOf returns what is known of the Stats of a queue.
+func (h *Handler) figuresOf(v *visit, w *watched, g reading[chanqadmin.Stats]) figures {
+	f := figures{Stats: g.Value, At: g.At}
+	switch {
+	case g.Err != nil:
+		f.Trouble = h.refusalOf(v, w.name, g.Err).text
+	case g.At.IsZero():
+		f.Trouble = "The database has not answered yet."
+	case stale(g.At, v.now): // the read takes long, or a pause follows one that did
+		f.Trouble = "The database answers slowly."
+	}
+	return f
 }
 
 // queueData is the data of the page of a queue.
@@ -107,45 +134,38 @@ type queueData struct {
 const consumersShown = 20
 
 func (h *Handler) queue(v *visit) (*answer, error) {
-	name := v.PathValue("queue")
-	stats, kind, err := h.store.stats(v.ctx, name)
-	if err != nil {
-		return nil, noQueue(err)
-	}
-	q, _, err := h.store.queue(v.ctx, name)
-	if err != nil {
-		return nil, noQueue(err)
-	}
-	consumers, err := q.Consumers(v.ctx)
+	w, err := h.store.watch(v, v.PathValue("queue"))
 	if err != nil {
 		return nil, err
 	}
-	data := queueData{Stats: stats, Consumers: consumerLines(consumers), Spans: spans}
-	if stats.Paused {
-		if data.Pause, err = q.Paused(v.ctx); err != nil {
-			return nil, err
-		}
-	}
-	if len(data.Consumers) > consumersShown {
-		data.More = len(data.Consumers) - consumersShown
-		data.Consumers = data.Consumers[:consumersShown]
-	}
 	s := spanNamed(v.URL.Query().Get("span"))
-	data.Span = s.Name
-	data.Charts, data.History = h.chartsOf(v, name, s, stats.Limit)
+	w.details.ask() // all are read simultaneously
+	w.spans[s.Name].ask()
+	stats := w.stats.soon(v)
+	found := w.details.soon(v)
+	if err := cmp.Or(stats.none(v.ctx), found.none(v.ctx)); err != nil {
+		return nil, noQueue(err)
+	}
+	if errors.Is(stats.Err, chanq.ErrNoSchema) {
+		return nil, stats.Err
+	}
+	data := queueData{Stats: h.figuresOf(v, w, stats), Consumers: consumerLines(found.Value.Consumers), Pause: found.Value.Pause, Spans: spans, Span: s.Name}
+	data.Consumers, data.More = upTo(data.Consumers, consumersShown)
+	data.Charts, data.History = h.chartsOf(v, w, s, stats.Value.Limit)
 	return &answer{view: &view{
-		Page: "queue", Tab: "queue", Name: name, Queue: name, Kind: kind, Data: data, Live: "q/" + name + "/live?span=" + s.Name,
+		Page: "queue", Tab: "queue", Name: w.name, Queue: w.name, Kind: w.opened.known().Value.kind, Data: data, At: stats.At, Live: "q/" + w.name + "/live?span=" + s.Name,
 	}}, nil
 }
 
 // chartsOf returns the charts of a queue, or none and the reason.
-func (h *Handler) chartsOf(v *visit, queue string, s span, limit int) ([]chart, string) {
-	list, err := h.samples(v, queue, v.now.Add(-s.Last), s.step)
-	switch {
-	case errors.Is(err, chanq.ErrNoSchema):
+func (h *Handler) chartsOf(v *visit, w *watched, s span, limit int) ([]chart, string) {
+	found := w.spans[s.Name].soon(v)
+	list := found.Value
+	switch err := found.none(v.ctx); {
+	case errors.Is(found.Err, chanq.ErrNoSchema):
 		return nil, "There is no history, because its table is missing: run chanq migrate."
 	case err != nil:
-		return nil, "The history cannot be read. " + h.refusalOf(v, queue, err).text
+		return nil, "The history cannot be read. " + h.refusalOf(v, w.name, err).text
 	case len(list) == 0:
 		return nil, "There is no history of the last " + s.Name + ": no producer and no consumer was running."
 	}
@@ -184,12 +204,20 @@ func consumerLines(list []chanqadmin.ConsumerInfo) (lines []consumerLine) {
 	return lines
 }
 
+// upTo returns the first n of a list, and how many follow.
+func upTo[T any](list []T, n int) (first []T, more int) {
+	first = list[:min(n, len(list))]
+	return first, len(list) - len(first)
+}
+
 // consumersData is the data of the page of consumers.
 type consumersData struct {
-	Consumers []consumerLine
-	Others    []heldLine // leases of consumers that are not listed
-	Counted   int        // leased messages that were read
-	All       bool       // all leased messages were read
+	Consumers  []consumerLine
+	More       int        // consumers that are not shown
+	Others     []heldLine // leases of consumers that are not listed
+	MoreOthers int        // that are not shown
+	Counted    int        // leased messages that were read
+	All        bool       // all leased messages were read
 }
 
 // heldLine is how many messages a consumer holds.
@@ -198,14 +226,17 @@ type heldLine struct {
 	Count  int
 }
 
+// consumersListed and othersListed bound the page of consumers.
+const consumersListed, othersListed = 500, 200
+
 // leasesLooked is the most leased messages that are read to count those of each consumer.
 const leasesLooked = 1000
 
 func (h *Handler) consumers(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
-	q, kind, err := h.store.queue(v.ctx, name)
+	q, kind, err := h.open(v)
 	if err != nil {
-		return nil, noQueue(err)
+		return nil, err
 	}
 	consumers, err := q.Consumers(v.ctx)
 	if err != nil {
@@ -233,5 +264,7 @@ func (h *Handler) consumers(v *visit) (*answer, error) {
 		data.Others = append(data.Others, heldLine{names[id], n})
 	}
 	slices.SortFunc(data.Others, func(a, b heldLine) int { return b.Count - a.Count })
+	data.Consumers, data.More = upTo(data.Consumers, consumersListed)
+	data.Others, data.MoreOthers = upTo(data.Others, othersListed)
 	return &answer{view: &view{Page: "consumers", Tab: "consumers", Name: "Consumers of " + name, Queue: name, Kind: kind, Data: data}}, nil
 }

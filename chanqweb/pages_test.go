@@ -342,6 +342,7 @@ func TestAnUnavailableDatabaseIsReported(t *testing.T) {
 		}
 		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole error, once a minute")
 		shop.Faults.Inject(nil)
+		time.Sleep(3 * time.Second)
 		s.see("/q/mail/")
 	})
 }

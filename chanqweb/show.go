@@ -79,13 +79,16 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// freshFor is the age up to which a page does not show the age of figures. Pages update every 2 s.
+// freshFor is the age up to which figures are fresh: green. Pages update every 2 s.
 const freshFor = 5 * time.Second
 
-// old formats the age of figures; "" up to freshFor.
+// stale reports whether figures are not fresh.
+func stale(at, now time.Time) bool { return now.Sub(at) > freshFor }
+
+// old formats the age of figures that are stale; "" if there are none, or fresh ones.
 func old(at, now time.Time) string {
-	if d := now.Sub(at); !at.IsZero() && d > freshFor {
-		return lasting(d)
+	if !at.IsZero() && stale(at, now) {
+		return lasting(now.Sub(at))
 	}
 	return ""
 }
@@ -134,6 +137,14 @@ func printable(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// clip returns a text up to about n bytes.
+func clip(s string, n int) string {
+	if len(s) > n {
+		return printable(strings.ToValidUTF8(s[:n], "")) + "…"
+	}
+	return printable(s)
 }
 
 func concealed(r rune) bool {

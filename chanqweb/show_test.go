@@ -3,7 +3,6 @@ package chanqweb
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"html/template"
 	"math"
 	"regexp"
@@ -47,23 +46,23 @@ func TestHiddenCharactersAreShownAsNumbers(t *testing.T) {
 }
 
 func TestABodyIsShownInItsBestFormat(t *testing.T) {
-	as, forms, text, cut := bodyAs([]byte(`{"a":[1]}`), "")
+	as, forms, text, cut := bodyAs([]byte(`{"a":[1]}`), false, "")
 	require.Equal(t, "json", as)
 	require.Equal(t, []string{"json", "text", "hex"}, forms)
 	require.Equal(t, "{\n  \"a\": [\n    1\n  ]\n}", text)
 	require.False(t, cut)
-	as, forms, _, _ = bodyAs([]byte{0xff, 0}, "json")
+	as, forms, _, _ = bodyAs([]byte{0xff, 0}, false, "json")
 	require.Equal(t, "hex", as)
 	require.Equal(t, []string{"hex"}, forms)
-	as, _, text, cut = bodyAs([]byte(strings.Repeat("é", bodyShown)), "")
+	as, _, text, cut = bodyAs([]byte(strings.Repeat("é", bodyShown)), false, "")
 	require.Equal(t, "text", as)
 	require.True(t, cut)
 	require.True(t, utf8.ValidString(text))
 	require.Len(t, text, bodyShown)
-	as, _, text, _ = bodyAs([]byte("x"+strings.Repeat("é", bodyShown)), "") // the cut is inside a character
+	as, _, text, _ = bodyAs([]byte("x"+strings.Repeat("é", bodyShown)), false, "") // the cut is inside a character
 	require.Equal(t, "text", as)
 	require.Len(t, text, bodyShown-1)
-	_, _, text, cut = bodyAs(make([]byte, 1<<20), "hex")
+	_, _, text, cut = bodyAs(make([]byte, 1<<20), false, "hex")
 	require.True(t, cut)
 	require.Less(t, len(text), bodyShown)
 }
@@ -89,17 +88,6 @@ func TestTheUpperEdgeIsARoundFigure(t *testing.T) {
 	for v, want := range map[float64]float64{0: 1, 0.3: 0.5, 1: 1, 1.1: 2, 3: 5, 7: 10, 4200: 5000} {
 		require.InEpsilon(t, want, roundUp(v), 1e-9, v)
 	}
-}
-
-// Names of missing queues use no memory.
-func TestMissingQueuesAreNotCached(t *testing.T) {
-	s := &store{known: map[string]*known{}}
-	for i := range 100 {
-		name := fmt.Sprintf("queue%d", i)
-		s.knownAs(name)
-		s.forget(name)
-	}
-	require.Empty(t, s.known)
 }
 
 // The current period is incomplete, and would be drawn as a drop.
@@ -171,14 +159,20 @@ func TestTheTextOfABodyIsBoundedByItsLength(t *testing.T) {
 		"bytes":               strings.Repeat("\xff", 4*bodyShown),
 	} {
 		for _, wanted := range []string{"", "json", "text", "hex"} {
-			_, _, text, _ := bodyAs([]byte(body), wanted)
+			_, _, text, _ := bodyAs([]byte(body), false, wanted)
 			require.LessOrEqual(t, len(text), 6*bodyShown, "%s as %s", name, wanted)
 			require.LessOrEqual(t, len(template.HTMLEscapeString(text)), 1<<20, "%s as %s", name, wanted)
 		}
 	}
-	_, _, text, cut := bodyAs([]byte(deep("[", "]", 9_000)), "")
+	_, _, text, cut := bodyAs([]byte(deep("[", "]", 9_000)), false, "")
 	require.Equal(t, deep("[", "]", 9_000), text, "it is shown as it is")
 	require.False(t, cut)
+}
+
+func TestTheUpperEdgeOfTimesIsARoundTime(t *testing.T) {
+	for v, want := range map[float64]float64{0: 1, 3: 5, 15: 20, 25: 30, 31: 60, 700: 900, 1000: 1800, 80_000: 86_400, 100_000: 2 * 86_400} {
+		require.InEpsilon(t, want, roundUpTime(v), 1e-9, v)
+	}
 }
 
 func TestTheSizeOfIndentedJSONIsKnownBefore(t *testing.T) {

@@ -38,9 +38,9 @@ const (
 
 func (h *Handler) slots(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
-	q, kind, err := h.store.queue(v.ctx, name)
+	q, kind, err := h.open(v)
 	if err != nil {
-		return nil, noQueue(err)
+		return nil, err
 	}
 	if kind != chanq.KindOrdered {
 		return nil, errNoPage
@@ -72,7 +72,7 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 func (h *Handler) closedKeys(v *visit, q *chanqadmin.Queue) (list []*keyLine, all bool, err error) {
 	closed := map[string]*keyLine{}
 	states := []chanqadmin.State{chanqadmin.StateLeased, chanqadmin.StateScheduled, chanqadmin.StateReady}
-	if h.store.placed(q.Name()).Holds {
+	if h.store.known(q.Name()).Holds {
 		states = slices.Insert(states, 0, chanqadmin.StateDead)
 	}
 	all = true

@@ -1,8 +1,12 @@
 package chanqweb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,50 +14,59 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// store caches the database for pages. It opens each queue once a minute, and limits how often the counts of a queue are read.
+// store has the readers of the database. Those of a queue exist while names lists it, so that visitors, who choose the names in
+// addresses, cannot fill it.
 type store struct {
 	db     *sql.DB
 	config chanq.Config
-	turns  chan struct{} // of capacity pagesAtOnce: contains a value for each request that uses the database
+	life   context.Context
+	places chan struct{} // of capacity readsAtOnce: has a value for each reader that uses the database
+	failed func(queue string, err error)
+	source History // Config.History
 
-	mu    sync.Mutex
-	known map[string]*known
-	hours map[string]hour
+	names *reader[[]string]
+
+	mu     sync.Mutex
+	queues map[string]*watched
 }
 
-// known is the state that is kept for a queue.
-type known struct {
-	placed placed // guarded by mu of the store
-
-	turn   chan struct{} // of capacity 1: guards the fields below
-	opened time.Time
-	queue  *chanqadmin.Queue
-	kind   chanq.Kind
-
-	looked time.Time
-	took   time.Duration
-	stats  chanqadmin.Stats
+// watched is a queue, with its readers.
+type watched struct {
+	name    string
+	opened  *reader[opened]
+	stats   *reader[chanqadmin.Stats]
+	details *reader[details]
+	hour    *reader[[]chanqadmin.Sample] // for the overview
+	spans   map[string]*reader[[]chanqadmin.Sample]
+	turns   chan struct{} // of capacity turnsAtOnce: has a value for each request that uses the database
 }
 
-// hour is the history of a queue's last hour.
-type hour struct {
-	at   time.Time
-	list []chanqadmin.Sample
+// opened is a queue as it was opened.
+type opened struct {
+	queue *chanqadmin.Queue
+	kind  chanq.Kind
+	placed
+}
+
+// details are shown on the page of a queue only.
+type details struct {
+	Consumers []chanqadmin.ConsumerInfo
+	Pause     chanqadmin.Pause
 }
 
 const (
 	reopenAfter = time.Minute // the queue may have been dropped, and migrated again with another kind
-	// Counts are read again after leastAge, or after share times the duration of the read. That is at most 5 % of one connection's time,
-	// for any number of visitors.
-	leastAge = time.Second
-	share    = 20
+	readsAtOnce = 8           // connections of the readers
+	turnsAtOnce = 4           // requests for lists, messages and changes of one queue that use the database at once
 )
 
-func newStore(db *sql.DB, cfg Config) *store {
-	return &store{
-		db: db, turns: make(chan struct{}, pagesAtOnce), known: map[string]*known{}, hours: map[string]hour{},
+func newStore(life context.Context, db *sql.DB, cfg Config, failed func(string, error)) *store {
+	s := &store{
+		db: db, life: life, places: make(chan struct{}, readsAtOnce), queues: map[string]*watched{}, failed: failed, source: cfg.History,
 		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema},
 	}
+	s.names = newReader(life, figuresEvery, s.readNames)
+	return s
 }
 
 // take waits for a place in turns. give releases it.
@@ -66,101 +79,155 @@ func take(ctx context.Context, turns chan struct{}) (give func(), err error) {
 	}
 }
 
-// with opens the queue if necessary, and calls f with its state, one call at a time.
-func (s *store) with(ctx context.Context, name string, f func(*known) error) error {
-	k := s.knownAs(name)
-	give, err := take(ctx, k.turn)
+// readNames reads the names of all queues, and forgets queues that are gone.
+func (s *store) readNames(ctx context.Context) ([]string, error) {
+	names, err := inPlace(ctx, s, "", func() ([]string, error) { return chanqadmin.Queues(ctx, s.db, s.config) })
 	if err != nil {
-		return err
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.queues {
+		if _, listed := slices.BinarySearch(names, name); !listed {
+			delete(s.queues, name)
+		}
+	}
+	return names, nil
+}
+
+// inPlace calls f in one of the places, and reports its error, except one of the names: pages that need them report it.
+func inPlace[T any](ctx context.Context, s *store, queue string, f func() (T, error)) (value T, err error) {
+	give, err := take(ctx, s.places)
+	if err != nil {
+		return value, err
 	}
 	defer give()
-	if k.queue == nil || time.Since(k.opened) > reopenAfter {
-		if err := s.open(ctx, name, k); err != nil {
-			s.forget(name)
-			return err
-		}
+	value, err = f()
+	if err != nil && queue != "" && s.life.Err() == nil {
+		s.failed(queue, err)
 	}
-	if err := f(k); err != nil {
-		k.queue = nil // it may have been replaced: open it again
-		return err
-	}
-	return nil
+	return value, err
 }
 
-func (s *store) knownAs(name string) *known {
+// watch returns a queue that exists.
+func (s *store) watch(v *visit, name string) (*watched, error) {
+	names := s.names.soon(v)
+	_, listed := slices.BinarySearch(names.Value, name)
+	if !listed && names.Err == nil { // it may be new
+		s.names.expire()
+		names = s.names.get(v.ctx)
+		_, listed = slices.BinarySearch(names.Value, name)
+	}
+	if listed {
+		return s.watched(name), nil
+	}
+	if names.Err != nil {
+		return nil, names.Err
+	}
+	if err := names.none(v.ctx); err != nil {
+		return nil, err
+	}
+	return nil, errNoQueue
+}
+
+// watched returns a queue that names has listed.
+func (s *store) watched(name string) *watched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.known[name]
-	if k == nil {
-		k = &known{turn: make(chan struct{}, 1)}
-		s.known[name] = k
+	w := s.queues[name]
+	if w == nil {
+		w = s.newWatched(name)
+		s.queues[name] = w
 	}
-	return k
+	return w
 }
 
-// forget deletes the state of a queue that cannot be opened: visitors choose the names.
-func (s *store) forget(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.known, name)
-	delete(s.hours, name)
-}
-
-// queue returns an open queue and its kind.
-func (s *store) queue(ctx context.Context, name string) (q *chanqadmin.Queue, kind chanq.Kind, err error) {
-	err = s.with(ctx, name, func(k *known) error { q, kind = k.queue, k.kind; return nil })
-	return q, kind, err
-}
-
-// figures are the Stats of a queue and the time when they were read.
-type figures struct {
-	chanqadmin.Stats
-	At time.Time
-}
-
-// stats returns the figures of a queue, which it reads again if they are too old.
-func (s *store) stats(ctx context.Context, name string) (found figures, kind chanq.Kind, err error) {
-	err = s.with(ctx, name, func(k *known) error {
-		if time.Since(k.looked) > max(leastAge, share*k.took) {
-			if err := s.look(ctx, k); err != nil {
-				return err
-			}
-		}
-		found, kind = figures{k.stats, k.looked}, k.kind
-		return nil
+func (s *store) newWatched(name string) *watched {
+	w := &watched{name: name, turns: make(chan struct{}, turnsAtOnce), spans: map[string]*reader[[]chanqadmin.Sample]{}}
+	w.opened = newReader(s.life, reopenAfter, func(ctx context.Context) (opened, error) {
+		return inPlace(ctx, s, name, func() (opened, error) { return s.open(ctx, name) })
 	})
-	return found, kind, err
+	w.stats = newReader(s.life, figuresEvery, func(ctx context.Context) (chanqadmin.Stats, error) {
+		stats, err := using(ctx, s, w, func(q *chanqadmin.Queue) (chanqadmin.Stats, error) { return q.Stats(ctx) })
+		if errors.Is(err, chanq.ErrNoSchema) { // it may have been dropped, or replaced
+			w.opened.expire()
+			s.names.expire()
+		}
+		return stats, err
+	})
+	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
+		return using(ctx, s, w, func(q *chanqadmin.Queue) (d details, err error) {
+			if d.Consumers, err = q.Consumers(ctx); err == nil {
+				d.Pause, err = q.Paused(ctx)
+			}
+			return d, err
+		})
+	})
+	history := func(last, step time.Duration) *reader[[]chanqadmin.Sample] {
+		return newReader(s.life, chanqadmin.StepFine, func(ctx context.Context) ([]chanqadmin.Sample, error) {
+			return s.history(ctx, w, time.Now().Add(-last), step)
+		})
+	}
+	w.hour = history(time.Hour, chanqadmin.StepMinute)
+	for _, one := range spans {
+		w.spans[one.Name] = history(one.Last, one.step)
+	}
+	return w
 }
 
-// look reads the figures.
-func (s *store) look(ctx context.Context, k *known) error {
-	began := time.Now()
-	stats, err := k.queue.Stats(ctx)
+// using calls f with the open queue, in one of the places.
+func using[T any](ctx context.Context, s *store, w *watched, f func(*chanqadmin.Queue) (T, error)) (value T, err error) {
+	at := w.opened.get(ctx)
+	if at.Value.queue == nil || errors.Is(at.Err, chanq.ErrNoSchema) {
+		return value, cmp.Or(at.Err, context.Cause(ctx), error(errNoAnswer))
+	}
+	return inPlace(ctx, s, w.name, func() (T, error) { return f(at.Value.queue) })
+}
+
+// history reads samples, from Config.History if it is set.
+func (s *store) history(ctx context.Context, w *watched, since time.Time, step time.Duration) ([]chanqadmin.Sample, error) {
+	if s.source != nil {
+		list, err := s.source.History(ctx, w.name, since, step)
+		if err != nil {
+			s.failed(w.name, err)
+		}
+		return list, err
+	}
+	return using(ctx, s, w, func(q *chanqadmin.Queue) ([]chanqadmin.Sample, error) { return q.History(ctx, since, step) })
+}
+
+func (s *store) open(ctx context.Context, name string) (opened, error) {
+	q, err := chanqadmin.Open(ctx, s.db, name, s.config)
 	if err != nil {
-		return err
+		return opened{}, err
 	}
-	k.stats, k.looked, k.took = stats, time.Now(), time.Since(began)
-	return nil
-}
-
-// changed makes the next call of stats read the figures again.
-func (s *store) changed(ctx context.Context, name string) error {
-	return s.with(ctx, name, func(k *known) error { k.looked = time.Time{}; return nil })
-}
-
-// sampled returns the kept last hour of a queue, if it is not older than the finest step.
-func (s *store) sampled(name string, now time.Time) ([]chanqadmin.Sample, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h, known := s.hours[name]
-	return h.list, known && now.Sub(h.at) < chanqadmin.StepFine
-}
-
-// keepSamples keeps the last hour of a queue for sampled. It ignores a queue that is not known.
-func (s *store) keepSamples(name string, now time.Time, list []chanqadmin.Sample) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.known[name] != nil {
-		s.hours[name] = hour{now, list}
+	spec, mark := q.Opened()
+	at := placed{Holds: spec.DeadKey == chanq.DeadKeyHolds}
+	if mark.Count > 0 {
+		at.Shard = fmt.Sprintf("shard %d of %d", mark.Index, mark.Count)
 	}
+	return opened{q, spec.Kind, at}, nil
+}
+
+// placed is the stored configuration of a queue, except its kind.
+type placed struct {
+	Shard string // its shard if the queue is spread over several databases; "": the queue has no shards
+	Holds bool   // dead messages hold their keys
+}
+
+// known returns what is known of a queue, without a database call.
+func (s *store) known(name string) opened {
+	s.mu.Lock()
+	w := s.queues[name]
+	s.mu.Unlock()
+	if w == nil {
+		return opened{}
+	}
+	return w.opened.known().Value
+}
+
+// changed makes the figures be read again: a visitor has changed the queue.
+func (w *watched) changed() {
+	w.stats.expire()
+	w.details.expire()
 }

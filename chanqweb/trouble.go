@@ -24,6 +24,8 @@ var (
 	errNoBodies  = &refusal{403, "You do not have the right to see bodies."}
 	errNoToken   = &refusal{403, "This form comes from another site, or is older than the last restart of the web UI. Go back, reload the page, and repeat the change."}
 	errForm      = &refusal{400, "This form has a field that is missing or not valid."}
+	errUnknown   = &refusal{503, "The database did not confirm the change in time: the outcome is unknown. Look at the queue before you repeat it."}
+	errNotDone   = &refusal{503, "The database did not answer in time. Nothing was changed."}
 	errNoPlace   = &refusal{400, "The cursor in the address is not valid. Begin with the first page."}
 
 	errNoAnswer   = &refusal{503, "The database did not answer in time."}
@@ -94,6 +96,13 @@ func (l *errorLog) add(queue, sentence string, err error) {
 	l.mu.Unlock()
 	if !known {
 		l.log.Error("chanqweb: a statement failed", "queue", queue, "shown", sentence, "error", err)
+	}
+}
+
+// failed logs an error of a reader.
+func (l *errorLog) failed(queue string, err error) {
+	if why := asRefusal(context.Background(), err); why.status >= 500 {
+		l.add(queue, why.text, err)
 	}
 }
 

@@ -2,20 +2,26 @@ package chanqweb
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // visit is one request, with the data that pages need.
 type visit struct {
 	*http.Request
 	ctx    context.Context // ends with Config.Timeout
+	soon   context.Context // ends with patience
 	w      http.ResponseWriter
 	rights Rights
 	now    time.Time
+	give   func() // ends its turn on the queue; nil: it has none
 }
 
 // answer is the result of a page. One field is set.
@@ -33,7 +39,8 @@ type view struct {
 	Queue string
 	Kind  chanq.Kind
 	Data  any
-	Live  string // the address of the events that update the page, relative to the root; "": it does not update
+	Live  string    // the address of the events that update the page, relative to the root; "": it does not update
+	At    time.Time // when its figures were read; zero: now
 
 	placed
 
@@ -45,15 +52,34 @@ type view struct {
 	Notice string
 	Status int
 	Now    time.Time
+	Most   int // Config.MaxLive
+}
+
+// visit begins the visit of a request.
+func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (v *visit, end func()) {
+	ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
+	soon, cancelSoon := context.WithTimeout(ctx, patience)
+	v = &visit{Request: r, ctx: ctx, soon: soon, w: w, rights: h.cfg.Rights(r), now: time.Now()}
+	return v, func() {
+		cancelSoon()
+		cancel()
+	}
 }
 
 // page returns a handler for a function that answers visits.
 func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
+		v, cancel := h.visit(w, r)
 		defer cancel()
-		v := &visit{Request: r, ctx: ctx, w: w, rights: h.cfg.Rights(r), now: time.Now()}
+		if r.Method == http.MethodPost {
+			r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+			if r.ParseForm() != nil {
+				h.fail(v, errForm)
+				return
+			}
+		}
 		a, err := h.answer(v, do)
+		v.now = time.Now()
 		switch {
 		case err != nil:
 			h.fail(v, err)
@@ -62,6 +88,7 @@ func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
 			w.Header().Set("Location", root(r)+a.goTo)
 			w.WriteHeader(http.StatusSeeOther)
 		case a.stream != nil:
+			cancel() // a stream has a time limit of its own
 			a.stream(w)
 		default:
 			h.show(v, a.view)
@@ -69,14 +96,70 @@ func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
 	}
 }
 
-// answer calls do within one of the store's turns.
-func (h *Handler) answer(v *visit, do func(*visit) (*answer, error)) (*answer, error) {
-	give, err := take(v.ctx, h.store.turns)
-	if err != nil {
-		return nil, err
+// driverGrace is how long a driver may take to notice the end of its context. SQLite itself waits up to 250 ms for a lock.
+const driverGrace = 400 * time.Millisecond
+
+// answer returns the result of do, or an error soon after the end of the visit's context, whatever the driver does. do then continues in
+// its goroutine until the driver returns, and keeps its turn, so that such requests do not use up the connections.
+func (h *Handler) answer(v *visit, do func(*visit) (*answer, error)) (a *answer, err error) {
+	type result struct {
+		a     *answer
+		err   error
+		panic any
 	}
-	defer give()
-	return do(v)
+	done := make(chan result, 1)
+	inner := *v
+	go func() {
+		var r result
+		defer func() {
+			if r.panic = recover(); inner.give != nil {
+				inner.give()
+			}
+			done <- r
+		}()
+		r.a, r.err = do(&inner)
+	}()
+	wait := func(r result) (*answer, error) {
+		if r.panic != nil {
+			panic(r.panic) // net/http logs it
+		}
+		return r.a, r.err
+	}
+	select {
+	case r := <-done:
+		return wait(r)
+	case <-v.ctx.Done():
+	}
+	late := time.NewTimer(driverGrace)
+	defer late.Stop()
+	select {
+	case r := <-done:
+		return wait(r)
+	case <-late.C:
+	}
+	if v.Method == http.MethodPost {
+		return nil, fmt.Errorf("%w: %w", errUnknown, context.Cause(v.ctx))
+	}
+	return nil, context.Cause(v.ctx)
+}
+
+// open returns the visit's queue and its kind, with a turn on it, which ends with the visit.
+func (h *Handler) open(v *visit) (*chanqadmin.Queue, chanq.Kind, error) {
+	w, err := h.store.watch(v, v.PathValue("queue"))
+	if err != nil {
+		return nil, 0, err
+	}
+	if v.give, err = take(v.ctx, w.turns); err != nil {
+		return nil, 0, err
+	}
+	found := w.opened.soon(v)
+	if err := found.none(v.ctx); err != nil {
+		return nil, 0, noQueue(err)
+	}
+	if errors.Is(found.Err, chanq.ErrNoSchema) {
+		return nil, 0, found.Err
+	}
+	return found.Value.queue, found.Value.kind, nil
 }
 
 // root returns the relative path from a request's path to the root of the UI. The prefix is not known.
@@ -111,11 +194,34 @@ func (h *Handler) show(v *visit, view *view) {
 // complete sets the fields that all pages have.
 func (h *Handler) complete(v *visit, view *view) {
 	view.Title, view.Root, view.Rights, view.Now = h.cfg.Title, root(v.Request), v.rights, v.now
-	view.placed = h.store.placed(view.Queue)
+	if view.At.IsZero() {
+		view.At = v.now
+	}
+	view.placed, view.Most = h.store.known(view.Queue).placed, h.cfg.MaxLive
 }
 
 // fail shows an error.
 func (h *Handler) fail(v *visit, err error) {
 	why := h.refusalOf(v, v.PathValue("queue"), err)
-	h.show(v, &view{Page: "trouble", Name: http.StatusText(why.status), Data: why.text, Status: why.status})
+	shown := &view{Page: "trouble", Name: http.StatusText(why.status), Status: why.status}
+	data := troubleData{Text: why.text}
+	if at := h.store.known(v.PathValue("queue")); at.queue != nil && !errors.Is(err, errNoQueue) {
+		shown.Queue, shown.Kind, data.Look = at.queue.Name(), at.kind, v.Method == http.MethodPost
+	}
+	if why.status == http.StatusServiceUnavailable && v.Method == http.MethodGet {
+		data.Again = true
+		v.w.Header().Set("Refresh", strconv.Itoa(int(againEvery.Seconds())))
+	}
+	shown.Data = data
+	h.show(v, shown)
+}
+
+// againEvery is when a browser asks again for a page that the database did not answer.
+const againEvery = 5 * time.Second
+
+// troubleData is the data of the page with an error.
+type troubleData struct {
+	Text  string
+	Again bool // the browser asks again
+	Look  bool // a change failed: the page of the queue shows what is so
 }

@@ -305,6 +305,9 @@ type Queue interface {
 	Peek(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
+	// Part is Get with up to n bytes of the body in place of all of it, beginning at byte from, which counts from 0; with n = 0 it is
+	// NULL, and the body is not read. The column after it is how many bytes the whole body has.
+	Part(id [16]byte, from, n int) Statement
 	// Bodies returns id, headers, body of the live messages that have one of the ids, or of the dead ones if the state is Dead. It never
 	// waits: SQL Server leaves out locked rows.
 	Bodies(s State, ids [][16]byte) Statement

@@ -16,26 +16,49 @@ function show(html) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
-// What is seen may be old: well is when it last came.
-let well = new Date();
+// What is seen may be old: at is when it was read, by this page's clock, and note says why it is not read again soon.
+const age = document.getElementById("age");
+let at = performance.now() - Number(age.dataset.age);
+let note = "";
 
-function tell(state, text) {
-  if (state === "on") well = new Date();
-  follow.dataset.state = state;
-  follow.textContent = text;
-  live.classList.toggle("old", state === "away");
+const lasting = (s) => s < 120 ? s + " s" : s < 7200 ? Math.floor(s / 60) + " min" : Math.floor(s / 3600) + " h";
+
+function tell() {
+  const s = Math.max(0, Math.floor((performance.now() - at) / 1000));
+  age.dataset.state = note ? "poll" : s <= 5 ? "fresh" : "old";
+  age.textContent = lasting(s) + " ago" + (note || (live && s > 5 && wanted ? ", no newer figures" : ""));
+  live?.classList.toggle("old", s > 15);
+}
+
+// An event tells how old its figures are, and whether the queue is paused, for the form outside of it.
+function told(event, why) {
+  note = why;
+  const selected = getSelection();
+  if (!(selected && !selected.isCollapsed && live.contains(selected.anchorNode))) show(event.data); // else somebody copies
+  const as = new DOMParser().parseFromString(event.data, "text/html").getElementById("asof");
+  if (as) at = performance.now() - Number(as.dataset.age);
+  if (as?.dataset.paused) {
+    document.getElementById("if-paused")?.toggleAttribute("hidden", as.dataset.paused !== "true");
+    document.getElementById("if-running")?.toggleAttribute("hidden", as.dataset.paused === "true");
+  }
+  tell();
+  return as;
 }
 
 function begin() {
   if (source || !wanted || document.hidden) return;
   source = new EventSource(live.dataset.live);
-  source.onmessage = (e) => {
-    tell("on", "Live");
-    const selected = getSelection();
-    if (selected && !selected.isCollapsed && live.contains(selected.anchorNode)) return; // somebody copies
-    show(e.data);
+  source.onmessage = (e) => told(e, "");
+  source.addEventListener("poll", (e) => { // the browser asks again after the time that the event has set
+    const as = told(e, ". Not live: others watch; reloads every 10 s");
+    if (as) note = ". Not live: " + as.dataset.most + " others watch; reloads every 10 s";
+    tell();
+  });
+  source.onerror = () => {
+    if (source?.readyState !== EventSource.CLOSED) return; // the browser asks again
+    end(); // it does not after an answer that is no stream, such as 502 of a proxy
+    setTimeout(begin, 10000);
   };
-  source.onerror = () => tell("away", "No figures since " + well.toLocaleTimeString());
 }
 
 function end() {
@@ -43,18 +66,30 @@ function end() {
   source = null;
 }
 
+setInterval(tell, 1000);
+
 if (live && follow && "EventSource" in window) {
   follow.hidden = false;
   follow.addEventListener("click", () => {
     wanted = !wanted;
     follow.setAttribute("aria-pressed", String(wanted));
-    tell("", wanted ? "Live" : "Not live");
+    follow.textContent = wanted ? "Live" : "Not live";
+    note = "";
     if (wanted) begin(); else end();
   });
   document.addEventListener("visibilitychange", () => { if (document.hidden) end(); else begin(); });
   addEventListener("pagehide", end);
   begin();
 }
+
+// The result of a change is shown once: its address is not loaded again.
+if (new URLSearchParams(location.search).has("seal")) {
+  const clean = new URL(location.href);
+  for (const name of ["did", "n", "at", "seal"]) clean.searchParams.delete(name);
+  history.replaceState(null, "", clean);
+}
+
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
 // Choosing all messages of a list.
 const all = document.getElementById("all");

@@ -3,6 +3,8 @@ package browsertest
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,7 +187,7 @@ func TestPagesInABrowser(t *testing.T) {
 			b.see(may + page.path)
 			b.reads(where, look.scheme == "dark", page.says...)
 			b.shoot(look.name + "-" + page.name)
-			acts := evaluate[string](b, `[...document.querySelectorAll("main form[method=post] button")].map((e) => e.innerText.trim()).join("|")`)
+			acts := evaluate[string](b, `[...document.querySelectorAll("main form[method=post] button")].filter((e) => e.checkVisibility()).map((e) => e.innerText.trim()).join("|")`)
 			require.True(t, strings.HasPrefix(acts, page.acts) && (page.acts != "" || acts == ""), "%s has the buttons %s", where, acts)
 		}
 	}
@@ -253,6 +255,7 @@ func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
 	b.do(chromedp.Click(`.causes li:first-child button[value=redrive]`), chromedp.WaitVisible(`.notice`))
 	require.Contains(t, evaluate[string](b, `document.querySelector(".notice").textContent`), "2 messages are ready again")
 	require.Equal(t, 2, shop.Stats(shop.Mail).Ready)
+	require.Empty(t, evaluate[string](b, `location.search`), "loaded again, the page does not repeat the result")
 
 	b.do(chromedp.Click(`.causes li:first-child button[value=purge]`), chromedp.WaitReady(`input[name=sure]`))
 	require.Equal(t, 1, shop.Stats(shop.Mail).Dead)
@@ -299,6 +302,55 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	require.True(t, evaluate[bool](b, `document.activeElement.blur() === undefined`))
 	b.do(chromedp.KeyEvent("n"), chromedp.WaitVisible(`.pages a:first-child:not(#next)`))
 	require.Contains(t, evaluate[string](b, `location.search`), "from=")
+	b.quiet()
+}
+
+// The age of the figures has its place, counts on between events, and says why there are no newer ones; the button for a pause changes with
+// the queue.
+func TestThePlaceOfTheAgeInABrowser(t *testing.T) {
+	shop := webshop.New(t, testdb.SQLite)
+	url := open(shop, webshop.Everything, func(c *chanqweb.Config) { c.MaxLive = 1 })
+	b := newBrowser(t)
+	until := func(condition string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+		defer cancel()
+		_, err := chromedp.Run(ctx, chromedp.Poll[bool](condition))
+		require.NoError(t, err, condition)
+	}
+	b.see(url + "/q/mail/")
+	until(`/^[0-5] s ago$/.test(document.getElementById("age").textContent) && document.getElementById("age").dataset.state === "fresh"`)
+	require.True(t, evaluate[bool](b, `document.getElementById("if-paused").hidden`))
+	require.NoError(t, testdb.Pause(t.Context(), shop.Mail))
+	until(`!document.getElementById("if-paused").hidden && document.getElementById("if-running").hidden`)
+
+	// Another viewer takes the only place.
+	b.do(chromedp.Navigate("about:blank"))
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var body io.ReadCloser
+	require.Eventually(t, func() bool {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/live", nil)
+		require.NoError(t, err)
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body = response.Body
+		first := make([]byte, 11)
+		_, err = io.ReadFull(body, first)
+		require.NoError(t, err)
+		if string(first) == "retry: 3000" {
+			return true
+		}
+		require.NoError(t, body.Close())
+		return false
+	}, patience, tick)
+	defer body.Close()
+	b.see(url + "/q/mail/")
+	until(`document.getElementById("age").textContent.endsWith("Not live: 1 others watch; reloads every 10 s")`)
+	require.Equal(t, "poll", evaluate[string](b, `document.getElementById("age").dataset.state`))
+	b.reads("a page above the limit", false, "reloads every 10 s")
+	leave()
+	until(`document.getElementById("age").dataset.state === "fresh"`)
 	b.quiet()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"time"
@@ -24,17 +25,20 @@ expires. A crashed consumer stays listed for one lease (30 s by default).`,
 				return err
 			}
 			defer c.Close()
-			all := []consumerLine{} // not null
-			err = a.eachQueue(cmd.Context(), c, queues, func(q look) error {
-				list, err := q.Consumers(cmd.Context())
+			all, err := eachQueue(cmd.Context(), a, c, queues, func(ctx context.Context, q look) (all []consumerLine, err error) {
+				list, err := q.Consumers(ctx)
 				for _, info := range list {
 					all = append(all, consumerLine{q.Name(), q.shard(), info.ID, info.Name, info.Host, info.Process, info.Since.UTC(), info.Until.UTC()})
 				}
-				return err
+				return all, err
 			})
 			switch {
 			case !c.partly(len(all), err):
 				return err
+			case all == nil:
+				all = []consumerLine{} // not null in JSON
+			}
+			switch {
 			case a.output == "json":
 				return errors.Join(a.json(all), err)
 			}

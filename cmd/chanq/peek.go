@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,13 +17,17 @@ func (a *app) peekCommand() *cobra.Command {
 	var id, after string
 	var n int
 	var sel selection
+	var within time.Duration
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Show messages without taking them",
 		Long: `Shows messages of a state without claiming them. Those to be delivered are in the
 order of claims, dead and done ones latest first. -o json shows whole bodies and
 headers. To page, give --after the ID of the last message shown, which must
-have the same state as before.`,
+have the same state as before.
+
+--type, --key and --cause compare each message. After --within the command prints how many
+it has read, and the --after with which to go on.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
   chanq peek --db jobs.db --state dead --cause rejected mail
@@ -42,9 +49,12 @@ have the same state as before.`,
 			if err != nil {
 				return err
 			}
-			after, err := parseIDFlag("after", after)
-			if err != nil {
-				return err
+			var last chanq.ID
+			if !strings.Contains(after, ".") { // else a place, as the command prints it
+				if last, err = parseIDFlag("after", after); err != nil {
+					return err
+				}
+				after = ""
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 				if id != "" {
@@ -54,7 +64,7 @@ have the same state as before.`,
 					}
 					return a.entries([]chanqadmin.Entry{entry})
 				}
-				return a.peek(cmd.Context(), q, s, n, after)
+				return a.peek(cmd.Context(), q, s, n, last, chanqadmin.List{After: chanqadmin.PageToken(after), Bodies: true}, within)
 			})
 		},
 	}
@@ -63,6 +73,7 @@ have the same state as before.`,
 	cmd.Flags().IntVarP(&n, "number", "n", 10, "how many messages")
 	cmd.Flags().StringVar(&id, "id", "", "the `ID` of one message, whatever its state")
 	cmd.Flags().StringVar(&after, "after", "", "start after the message with this `ID`")
+	cmd.Flags().DurationVar(&within, "within", 2*time.Second, "how long to search")
 	return cmd
 }
 
@@ -76,9 +87,8 @@ func parseIDFlag(name, text string) (id chanq.ID, err error) {
 	return id, nil
 }
 
-// peek shows n messages of a selection, starting after the given one, if any.
-func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select, n int, after chanq.ID) error {
-	list := chanqadmin.List{Bodies: true}
+// peek shows n messages of a selection, starting after the given one, if any, as far as it finds them within a time.
+func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select, n int, after chanq.ID, list chanqadmin.List, within time.Duration) error {
 	if !after.IsZero() {
 		last, err := q.Get(ctx, after)
 		if err != nil {
@@ -90,12 +100,14 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select
 		list.After = q.After(last)
 	}
 	var shown []chanqadmin.Entry
+	looked, begun, compared := 0, time.Now(), s.Type != "" || s.Key != "" || s.Cause != 0
 	for n > 0 {
 		list.Limit = min(n, chanqadmin.MostListed)
 		page, err := q.List(ctx, s, list)
 		if err != nil {
 			return err
 		}
+		looked += page.Looked
 		if n -= len(page.Entries); page.Next == "" {
 			n = 0
 		}
@@ -107,8 +119,27 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select
 		} else {
 			shown = append(shown, page.Entries...)
 		}
+		if n > 0 && compared && time.Since(begun) >= within {
+			return errors.Join(a.entries(shown), a.partly(ctx, q, s, looked, list.After))
+		}
 	}
 	return a.entries(shown)
+}
+
+// partly says how far a command has looked, and how to go on.
+func (a *app) partly(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select, looked int, next chanqadmin.PageToken) error {
+	of := ""
+	if stats, err := q.Stats(ctx); err == nil {
+		all := map[chanqadmin.State]int{
+			chanqadmin.StateReady: stats.Ready, chanqadmin.StateScheduled: stats.Scheduled, chanqadmin.StateLeased: stats.Leased,
+			chanqadmin.StateDead: stats.Dead, chanqadmin.StateDone: stats.Done,
+		}[s.State]
+		if all < stats.Limit { // else it is not known
+			of = fmt.Sprintf(" of %d", all)
+		}
+	}
+	_, err := fmt.Fprintf(a.err, "looked at about %d%s %s messages; go on: --after %s\n", looked, of, s.State, next)
+	return err
 }
 
 func parseState(s string) (chanqadmin.State, error) {

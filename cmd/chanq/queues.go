@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
@@ -41,47 +42,122 @@ type queueStats struct {
 
 // allStats returns the stats of the named queues, or of all.
 func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]queueStats, error) {
-	var list []queueStats
-	err := a.eachQueue(ctx, c, names, func(q look) error {
+	return eachQueue(ctx, a, c, names, func(ctx context.Context, q look) ([]queueStats, error) {
 		s, err := q.Stats(ctx)
-		if err == nil {
-			list = append(list, queueStats{q.Name(), q.shard(), s})
-		}
-		return err
+		return []queueStats{{q.Name(), q.shard(), s}}, err
 	})
-	return list, err
 }
 
-// eachQueue calls f for the named queues, or for all, in each database. A failure for one queue does not prevent calls for the others.
-func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(look) error) error {
+const (
+	// queueTime bounds the reads of one queue, so that a lock on its tables hides no other queue.
+	queueTime = 2 * time.Second
+	// allTime bounds those of all queues of a database, including the names.
+	allTime = 4 * time.Second
+	// queuesAtOnce is how many queues of a database are read simultaneously.
+	queuesAtOnce = 8
+)
+
+// eachQueue calls f for the named queues, or for all, in each database, and returns the results in the order of the names. A queue that fails
+// or does not answer in time does not prevent calls for the others.
+func eachQueue[T any](ctx context.Context, a *app, c *connection, names []string, f func(context.Context, look) ([]T, error)) ([]T, error) {
+	var list []T
 	errs := []error{c.missed}
 	for _, db := range c.all() {
-		err := a.eachQueueOf(ctx, db, names, f)
+		found, err := eachQueueOf(ctx, a, db, names, f)
+		list = append(list, found...)
 		if err != nil && len(c.others) > 0 {
 			err = fmt.Errorf("%s: %w", db.name, err)
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return list, errors.Join(errs...)
 }
 
-func (a *app) eachQueueOf(ctx context.Context, c *connection, names []string, f func(look) error) error {
+func eachQueueOf[T any](ctx context.Context, a *app, c *connection, names []string, f func(context.Context, look) ([]T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, allTime)
+	defer cancel()
 	if len(names) == 0 {
-		var err error
-		if names, err = chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)); err != nil {
-			return err
+		found := <-within(ctx, func(ctx context.Context) ([]string, error) { return chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)) })
+		if found.err != nil {
+			return nil, found.err
 		}
+		names = found.value
 	}
-	var errs []error
-	for _, name := range names {
-		q, err := chanqadmin.Open(ctx, c.DB, name, a.queueConfig(c))
-		if err == nil {
+	turns := make(chan struct{}, queuesAtOnce)
+	results := make([]<-chan result[[]T], len(names))
+	for i, name := range names {
+		results[i] = within(ctx, func(ctx context.Context) ([]T, error) {
+			select {
+			case turns <- struct{}{}:
+				defer func() { <-turns }()
+			case <-ctx.Done():
+				return nil, fmt.Errorf("%s: not read: %w", name, context.Cause(ctx))
+			}
+			ctx, cancel := context.WithTimeout(ctx, queueTime)
+			defer cancel()
+			q, err := chanqadmin.Open(ctx, c.DB, name, a.queueConfig(c))
+			if err != nil {
+				return nil, late(ctx, name, err)
+			}
 			spec, mark := q.Opened()
-			err = f(look{q, c, spec, mark})
-		}
-		if errs = append(errs, err); ctx.Err() != nil {
-			break
+			list, err := f(ctx, look{q, c, spec, mark})
+			return list, late(ctx, name, err)
+		})
+	}
+	var list []T
+	var errs []error
+	for i, found := range results {
+		r := <-found
+		if errs = append(errs, r.err); r.err == nil {
+			list = append(list, r.value...)
+		} else if errors.Is(r.err, errStuck) {
+			errs[i] = fmt.Errorf("%s: %w", names[i], r.err)
 		}
 	}
-	return errors.Join(errs...)
+	return list, errors.Join(errs...)
+}
+
+// late says what the end of queueTime means.
+func late(ctx context.Context, name string, err error) error {
+	if err == nil || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%s: no answer within %v: its tables may be locked; chanq doctor %s says by whom (%w)", name, queueTime, name, err)
+}
+
+// result is what within returns.
+type result[T any] struct {
+	value T
+	err   error
+}
+
+// errStuck is the error of a driver that ignores the end of its context.
+var errStuck = errors.New("the database does not answer")
+
+// driverGrace is how long a driver may take to notice the end of its context. SQLite waits up to 250 ms for a lock.
+const driverGrace = 500 * time.Millisecond
+
+// within calls f in a goroutine, and sends its result, or errStuck if it has not returned soon after the end of ctx. The goroutine ends with
+// f, or with the command.
+func within[T any](ctx context.Context, f func(context.Context) (T, error)) <-chan result[T] {
+	done, sent := make(chan result[T], 1), make(chan result[T], 1)
+	go func() { // ends with f
+		v, err := f(ctx)
+		done <- result[T]{v, err}
+	}()
+	go func() { // ends driverGrace after ctx
+		select {
+		case r := <-done:
+			sent <- r
+			return
+		case <-ctx.Done():
+		}
+		select {
+		case r := <-done:
+			sent <- r
+		case <-time.After(driverGrace):
+			sent <- result[T]{err: errStuck}
+		}
+	}()
+	return sent
 }

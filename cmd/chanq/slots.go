@@ -19,17 +19,14 @@ type queueSlots struct {
 
 // slotStats shows the slots of the ordered queues among the named ones, or of all ordered queues.
 func (a *app) slotStats(ctx context.Context, c *connection, names []string) error {
-	list := []queueSlots{} // not null
-	err := a.eachQueue(ctx, c, names, func(q look) error {
+	list, err := eachQueue(ctx, a, c, names, func(ctx context.Context, q look) ([]queueSlots, error) {
 		if q.spec.Kind != chanq.KindOrdered {
-			return nil
+			return nil, nil
 		}
 		slots, err := q.Slots(ctx)
-		if err == nil {
-			list = append(list, queueSlots{q.Name(), q.shard(), slots})
-		}
-		return err
+		return []queueSlots{{q.Name(), q.shard(), slots}}, err
 	})
+	list = append([]queueSlots{}, list...) // not null in JSON
 	if !c.partly(len(list), err) {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -88,25 +89,32 @@ type topLine struct {
 
 // topLines reads the named queues, or all. trends are the known histories.
 func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend) ([]topLine, error) {
-	var list []topLine
-	err := a.eachQueue(ctx, c, queues, func(q look) error {
+	known := maps.Clone(trends) // a read that is not waited for may outlast this call
+	type keyed struct {
+		topLine
+		key string // of its trend
+	}
+	found, err := eachQueue(ctx, a, c, queues, func(ctx context.Context, q look) ([]keyed, error) {
 		s, err := q.Stats(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		consumers, err := q.Consumers(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		key := q.db.name + " " + q.Name()
-		t := trends[key]
+		t := known[key]
 		if err := t.look(ctx, q.Queue); err != nil {
-			return err
+			return nil, err
 		}
-		trends[key] = t
-		list = append(list, topLine{queueStats{q.Name(), q.shard(), s}, t, consumers})
-		return nil
+		return []keyed{{topLine{queueStats{q.Name(), q.shard(), s}, t, consumers}, key}}, nil
 	})
+	var list []topLine
+	for _, l := range found {
+		trends[l.key] = l.trend
+		list = append(list, l.topLine)
+	}
 	return list, err
 }
 

@@ -63,6 +63,9 @@ then put a proxy with TLS in front of it.`,
 	return cmd
 }
 
+// idleConns is how many connections stay open between two reads of the figures.
+const idleConns = 8
+
 // leastPassword is in bytes. Only the length of a password protects it from being guessed.
 const leastPassword = 12
 
@@ -103,8 +106,10 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	if u.title == "" {
 		u.title = c.name
 	}
+	c.SetMaxIdleConns(idleConns)
+	log := slog.New(slog.NewTextHandler(a.err, nil))
 	page, err := chanqweb.New(c.DB, chanqweb.Config{
-		Schema: a.schema, Title: u.title, Log: slog.New(slog.NewTextHandler(a.err, nil)),
+		Schema: a.schema, Title: u.title, Log: log,
 		Rights: func(r *http.Request) chanqweb.Rights {
 			return chanqweb.Rights{User: chanqweb.User(r), Change: u.change, Bodies: u.bodies}
 		},
@@ -112,7 +117,7 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	if err != nil {
 		return err
 	}
-	metrics := chanqprom.New(chanqprom.Config{})
+	metrics := chanqprom.New(chanqprom.Config{Log: log})
 	defer metrics.WatchAll(c.DB, chanq.Config{Schema: a.schema})()
 	handler := u.routes(page, metrics.Handler())
 	var listen net.ListenConfig

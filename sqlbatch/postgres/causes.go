@@ -43,7 +43,7 @@ g (no, cause, fingerprint) AS (
   WHERE g.no < (SELECT groups FROM t) AND coalesce(a.cause, b.cause, c.cause) IS NOT NULL
 )
 SELECT g.cause, nullif(g.fingerprint, {no fingerprint}) AS fingerprint, c.messages, b.ended_at AS first, l.ended_at AS last, uuid_send(l.id) AS id,
-  convert_to(l.last_error, {encoding}) AS last_error
+  convert_to(left(l.last_error, 2000), {encoding}) AS last_error
 FROM g
 CROSS JOIN LATERAL (
   SELECT count(*) AS messages FROM (

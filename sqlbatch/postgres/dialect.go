@@ -79,7 +79,7 @@ type texts struct {
 	begun   string // enqueue, with the start time of the transaction, and the number that begin drew
 
 	enqueue, enqueueNew, find, look, claim, contents, nextDue, dueOrLocked, rescan, rescue string
-	version, problems, missing, clock, record, stats, empty, get, cancel, runNow           string
+	version, problems, missing, clock, record, stats, empty, get, part, cancel, runNow     string
 	discard, queues, lock, wear, vacuum                                                    string
 	causes, walk, walkGroup, walkBare                                                      string
 	bodies                                                                                 map[bool]string // true: of dead messages
@@ -120,6 +120,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		stats:       r.Replace(statsText),
 		empty:       r.Replace(emptyText),
 		get:         r.Replace(getText),
+		part:        r.Replace(partText),
 		cancel:      r.Replace(cancelText),
 		runNow:      r.Replace(runNowText),
 		discard:     r.Replace(discardText),

@@ -1,6 +1,10 @@
 package postgres
 
-import "github.com/chanq/chanq/sqlbatch"
+import (
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
 
 // durably is a list whose query waits for the synchronous standby, like a write. If the wait of a commit is cancelled,
 // PostgreSQL shows its rows although no standby has them. What a query finds, or finds gone, is therefore only safe after
@@ -93,7 +97,7 @@ const (
 	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, NULL::bigint AS due_at,
   NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + keyShown
 	noCause       = `NULL::smallint AS cause, NULL::bigint AS fingerprint, `
-	keyShown      = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(q.last_error, {encoding}) AS last_error, `
+	keyShown      = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(left(q.last_error, 2000), {encoding}) AS last_error, `
 	contentsShown = `q.headers, q.body{shown order}`
 )
 
@@ -162,6 +166,10 @@ UNION ALL
 SELECT ` + doneColumns + `
 FROM {done} AS q WHERE q.id = $1::uuid`
 
+// partText reads no body for $3 = 0, and its length from the header of its value.
+var partText = strings.ReplaceAll(getText, contentsShown,
+	`q.headers, CASE WHEN $3::integer > 0 THEN substring(q.body FROM $2::integer + 1 FOR $3::integer) END AS body, octet_length(q.body)::bigint AS size{shown order}`)
+
 // bodiesText probes the primary key of a table.
 func bodiesText(table string) string {
 	return `SELECT uuid_send(q.id), q.headers, q.body
@@ -175,6 +183,10 @@ func (q *queue) Bodies(s sqlbatch.State, ids [][16]byte) sqlbatch.Statement {
 
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.get, Args: []any{hexID(id)}}
+}
+
+func (q *queue) Part(id [16]byte, from, n int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.part, Args: []any{hexID(id), int64(from), int64(n)}}
 }
 
 // missingText reads only the catalog.

@@ -27,7 +27,7 @@ const (
 SELECT g.cause, nullif(g.fingerprint, {no fingerprint}) AS fingerprint,
   (SELECT count(*) FROM (SELECT 1 FROM ` + inGroup + ` LIMIT ?4 + 0)) AS messages,
   (SELECT d.ended_at FROM ` + inGroup + ` ORDER BY d.ended_at, d.id LIMIT 1) AS first,
-  l.ended_at AS last, l.id, l.last_error
+  l.ended_at AS last, l.id, substr(l.last_error, 1, 2000) AS last_error
 FROM g CROSS JOIN {dead} AS l ON l.rowid = (SELECT d.rowid FROM ` + inGroup + ` ORDER BY d.ended_at DESC, d.id DESC LIMIT 1)
 WHERE g.no > 0
 ORDER BY g.no`

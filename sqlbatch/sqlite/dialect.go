@@ -44,7 +44,7 @@ type queue struct {
 	ack, archiveInsert, extend                                string
 	nack, snooze, deadLetterInsert, deadLetterDelete, release string
 	version, record, problems, missing, clock                 string
-	stats, empty, get, cancel, runNow, discard, queues        string
+	stats, empty, get, part, cancel, runNow, discard, queues  string
 	shrink                                                    string
 	causes, walk, walkGroup                                   string
 	bodies                                                    map[bool]string // true: of dead messages
@@ -79,7 +79,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), deadLetterInsert: text(deadLetterInsertText), deadLetterDelete: text(deadLetterDeleteText),
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), missing: text(missingText), clock: text(clockText),
-		stats: text(statsText), empty: text(emptyText), get: text(getText),
+		stats: text(statsText), empty: text(emptyText), get: text(getText), part: text(partText),
 		cancel:        text(cancelText),
 		runNow:        text(runNowText),
 		discard:       text(discardText),

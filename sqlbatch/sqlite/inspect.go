@@ -1,6 +1,10 @@
 package sqlite
 
-import "github.com/chanq/chanq/sqlbatch"
+import (
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
 
 // Statements that only read.
 
@@ -58,13 +62,13 @@ const emptyText = `SELECT NOT EXISTS (SELECT 1 FROM {live}) AS empty`
 const (
 	liveColumns = `CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at <= {now} THEN 'ready' ELSE 'scheduled' END AS state,
   id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
-  (SELECT m.name FROM {consumers} AS m WHERE m.id = leased_by) AS holder, dedup_key, type, last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {live}`
+  (SELECT m.name FROM {consumers} AS m WHERE m.id = leased_by) AS holder, dedup_key, type, substr(last_error, 1, 2000) AS last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {live}`
 	deadColumns = `'dead' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, type, last_error, cause, fingerprint, headers, body{order} FROM {dead}`
+  dedup_key, type, substr(last_error, 1, 2000) AS last_error, cause, fingerprint, headers, body{order} FROM {dead}`
 	doneColumns = `'done' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, type, last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {done}`
+  dedup_key, type, substr(last_error, 1, 2000) AS last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {done}`
 )
 
 // Browse reads at most ?1 live entries of each priority, and the rows of the first ?1 of all: see browseText.
@@ -82,6 +86,10 @@ const (
 const getText = `SELECT ` + liveColumns + ` WHERE id = ?1
 UNION ALL SELECT ` + deadColumns + ` WHERE id = ?1
 UNION ALL SELECT ` + doneColumns + ` WHERE id = ?1`
+
+// partText reads no body for ?3 = 0. SQLite loads a body to return a part of it.
+var partText = strings.ReplaceAll(getText, ` headers, body{order}`,
+	` headers, CASE WHEN ?3 > 0 THEN substr(CAST(body AS BLOB), ?2 + 1, ?3) END AS body, `+viewBytes+` AS size{order}`)
 
 func (q *queue) Version() sqlbatch.Statement  { return sqlbatch.Statement{Text: q.version} }
 func (q *queue) Problems() sqlbatch.Statement { return sqlbatch.Statement{Text: q.problems} }
@@ -109,6 +117,10 @@ func (q *queue) Bodies(s sqlbatch.State, ids [][16]byte) sqlbatch.Statement {
 
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.get, Args: []any{id[:]}}
+}
+
+func (q *queue) Part(id [16]byte, from, n int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.part, Args: []any{id[:], int64(from), int64(n)}}
 }
 
 const findText = `SELECT id, dedup_key, fence FROM {live} WHERE id IN ` + listed + `

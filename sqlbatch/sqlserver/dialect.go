@@ -63,7 +63,7 @@ type queue struct {
 	discard, queues, lock, drop                 string
 	causes, walk, walkGroup, walkBare           string
 	bodies                                      map[bool]string // true: of dead messages
-	problems, missing, clock, empty             string
+	problems, missing, clock, empty, part       string
 	join, leave, consumers                      string
 	sample, counted, samples, thin              string
 
@@ -139,6 +139,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		stats:       render(statsText),
 		empty:       render(emptyText),
 		get:         render(getText),
+		part:        render(partText),
 		bodies:      map[bool]string{false: render(bodiesText("{live}", "{pk}")), true: render(bodiesText("{dead}", "{dead pk}"))},
 		causes:      render(causesText),
 		walk:        render(walkText("{dead ended}", "", "")),

@@ -305,6 +305,12 @@ SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, 
 ) AS d;
 `
 
+// partText reads no body for @bytes = 0.
+var partText = strings.NewReplacer(
+	`q.headers, q.body{q order}`, `q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size{q order}`,
+	`d.body{d order}`, `d.body, d.size{d order}`,
+).Replace(getText)
+
 // bodiesText seeks the key of a table. Hints are those of statsText.
 func bodiesText(table, key string) string {
 	return session + `SELECT q.id, q.headers, q.body
@@ -319,4 +325,8 @@ func (q *queue) Bodies(s sqlbatch.State, ids [][16]byte) sqlbatch.Statement {
 
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 	return call(q.get, "@id binary(16)", sql.Named("id", id[:]))
+}
+
+func (q *queue) Part(id [16]byte, from, n int) sqlbatch.Statement {
+	return call(q.part, "@id binary(16), @from int, @bytes int", sql.Named("id", id[:]), sql.Named("from", int64(from)+1), sql.Named("bytes", int64(n)))
 }

@@ -52,6 +52,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"stats":         q.Stats(n),
 		"empty":         q.Empty(),
 		"get":           q.Get(id),
+		"part":          q.Part(id, n, n),
 		"cancel":        q.Cancel([][16]byte{id}),
 		"run-now":       q.RunNow([][16]byte{id}),
 		"discard":       q.Discard([][16]byte{id}),

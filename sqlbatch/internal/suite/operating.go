@@ -52,6 +52,26 @@ func showsEach(w *world) {
 		require.Equal(w, rows, w.run(w.Get(ID(n))), "Get has the columns of Peek")
 	}
 	require.Empty(w, w.run(w.Get(ID(9))))
+	w.send(sqlbatch.Row{ID: ID(6), Body: []byte("012\x00456")})
+	showsParts(w, ID(6))
+	require.Empty(w, w.run(w.Part(ID(9), 0, 1)))
+}
+
+// showsParts requires that Part returns any part of a body, and its whole length.
+func showsParts(w *world, id [16]byte) {
+	whole := w.run(w.Get(id))[0]
+	const body = 18 // the column
+	text, _ := whole[body].(string)
+	for _, c := range []struct {
+		from, n int
+		part    any
+	}{{0, 100, text}, {0, 2, text[:2]}, {2, 3, text[2:5]}, {4, 100, text[4:]}, {100, 5, ""}, {0, 0, nil}, {3, 0, nil}} {
+		row := w.run(w.Part(id, c.from, c.n))[0]
+		require.Equal(w, whole[:body], row[:body])
+		require.Equal(w, c.part, row[body], "%d bytes from %d", c.n, c.from)
+		require.EqualValues(w, len(text), row[body+1])
+		require.Equal(w, whole[body+1:], row[body+2:], "the columns of an ordered queue")
+	}
 }
 
 func listOrder(w *world) {

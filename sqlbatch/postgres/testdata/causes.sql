@@ -18,7 +18,7 @@ g (no, cause, fingerprint) AS (
   WHERE g.no < (SELECT groups FROM t) AND coalesce(a.cause, b.cause, c.cause) IS NOT NULL
 )
 SELECT g.cause, nullif(g.fingerprint, 9223372036854775807) AS fingerprint, c.messages, b.ended_at AS first, l.ended_at AS last, uuid_send(l.id) AS id,
-  convert_to(l.last_error, getdatabaseencoding()) AS last_error
+  convert_to(left(l.last_error, 2000), getdatabaseencoding()) AS last_error
 FROM g
 CROSS JOIN LATERAL (
   SELECT count(*) AS messages FROM (

@@ -10,7 +10,7 @@ WITH RECURSIVE g(no, cause, fingerprint) AS (
 SELECT g.cause, nullif(g.fingerprint, (-9223372036854775807 - 1)) AS fingerprint,
   (SELECT count(*) FROM (SELECT 1 FROM "main"."chanq_orders__dead" AS d INDEXED BY "ix_chanq_orders__dead_cause" WHERE d.cause = g.cause AND d.fingerprint IS nullif(g.fingerprint, (-9223372036854775807 - 1)) LIMIT ?4 + 0)) AS messages,
   (SELECT d.ended_at FROM "main"."chanq_orders__dead" AS d INDEXED BY "ix_chanq_orders__dead_cause" WHERE d.cause = g.cause AND d.fingerprint IS nullif(g.fingerprint, (-9223372036854775807 - 1)) ORDER BY d.ended_at, d.id LIMIT 1) AS first,
-  l.ended_at AS last, l.id, l.last_error
+  l.ended_at AS last, l.id, substr(l.last_error, 1, 2000) AS last_error
 FROM g CROSS JOIN "main"."chanq_orders__dead" AS l ON l.rowid = (SELECT d.rowid FROM "main"."chanq_orders__dead" AS d INDEXED BY "ix_chanq_orders__dead_cause" WHERE d.cause = g.cause AND d.fingerprint IS nullif(g.fingerprint, (-9223372036854775807 - 1)) ORDER BY d.ended_at DESC, d.id DESC LIMIT 1)
 WHERE g.no > 0
 ORDER BY g.no;

@@ -1,0 +1,143 @@
+package chanqweb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// reader reads one thing of the database for all visitors: the names of the queues; how a queue is configured, its counts, its consumers,
+// or its history.
+//
+//	      a visitor asks, and the pause is over
+//	idle ───────────────────────────────────────▶ reading
+//	 ▲                                               │
+//	 └───────────────────────────────────────────────┘
+//	      the statements end, or readTime is over
+//
+// Without visitors it stays idle: it has a goroutine only while it reads. What it has read stays, and is stale when it is older than
+// freshFor, which pages show. A driver that ignores the end of its context keeps the reader reading, and no visitor waits for it longer
+// than patience.
+//
+// The store owns it, and the end of the store's life ends the read.
+type reader[T any] struct {
+	life  context.Context
+	every time.Duration // the least time from one read to the next
+	read  func(context.Context) (T, error)
+
+	mu      sync.Mutex
+	reading chan struct{} // closed at the end of the read; nil: idle
+	due     time.Time     // when the next read may begin; zero: now, even if one that is running has read
+	last    reading[T]
+}
+
+// reading is what a reader knows.
+type reading[T any] struct {
+	Value T
+	At    time.Time // when the read of Value began; zero: there is none
+	Err   error     // of the last read; nil: it returned Value
+}
+
+const (
+	// readTime bounds a read, so that a lock on one queue does not keep a connection from the others.
+	readTime = 2 * time.Second
+	// patience is how long a visit waits for newer figures, if there are some, of all that it shows.
+	patience = 400 * time.Millisecond
+
+	// The pauses of readers. A read that took long is followed by a pause of restShare times as long, so that slow reads of one queue take at
+	// most a fifth of one connection's time, for any number of visitors.
+	figuresEvery = 2 * time.Second
+	restShare    = 4
+)
+
+func newReader[T any](life context.Context, every time.Duration, read func(context.Context) (T, error)) *reader[T] {
+	return &reader[T]{life: life, every: every, read: read}
+}
+
+// ask begins a read if it is due. It returns a channel that is closed at the end of the read, or nil if the reader is idle.
+func (r *reader[T]) ask() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); r.reading == nil && !now.Before(r.due) && r.life.Err() == nil {
+		r.reading, r.due = make(chan struct{}), now.Add(r.every)
+		go r.run(now) // ends with its statements, after readTime at the latest, if the driver notices the end of a context
+	}
+	return r.reading
+}
+
+func (r *reader[T]) run(began time.Time) {
+	ctx, cancel := context.WithTimeout(r.life, readTime)
+	defer cancel()
+	value, err := r.safely(ctx)
+	if err != nil && ctx.Err() != nil { // drivers do not always return it
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last.Err = err; err == nil {
+		r.last = reading[T]{Value: value, At: began}
+	}
+	if !r.due.IsZero() {
+		r.due = time.Now().Add(max(r.every-time.Since(began), restShare*time.Since(began)))
+	}
+	close(r.reading)
+	r.reading = nil
+}
+
+// safely calls read, which may call functions of the user. net/http would recover their panics in a request.
+func (r *reader[T]) safely(ctx context.Context) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return r.read(ctx)
+}
+
+// get returns what the reader knows, after a read that is due or running, or the end of ctx.
+func (r *reader[T]) get(ctx context.Context) reading[T] {
+	for done := r.ask(); done != nil; done = r.ask() { // a read that began before expire is followed by another
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return r.known()
+		}
+	}
+	return r.known()
+}
+
+// soon is get for a visit, with its patience, unless the reader knows nothing yet.
+func (r *reader[T]) soon(v *visit) reading[T] {
+	if r.known().At.IsZero() {
+		return r.get(v.ctx)
+	}
+	return r.get(v.soon)
+}
+
+func (r *reader[T]) known() reading[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// expire makes the next read due: what the reader knows has changed.
+func (r *reader[T]) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = time.Time{}
+}
+
+// none is the error of a reading without a value.
+func (g reading[T]) none(ctx context.Context) error {
+	switch {
+	case !g.At.IsZero():
+		return nil
+	case g.Err != nil:
+		return g.Err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return errNoAnswer // the web UI was closed
+}

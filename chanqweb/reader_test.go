@@ -1,0 +1,176 @@
+package chanqweb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// counter is what a reader in a test reads: how many reads have begun.
+type counter struct {
+	n     int
+	takes time.Duration
+	err   error
+	hang  chan struct{} // a driver that ignores the end of its context
+}
+
+func (c *counter) read(ctx context.Context) (int, error) {
+	c.n++
+	n := c.n
+	if c.hang != nil {
+		<-c.hang
+		return n, ctx.Err()
+	}
+	select {
+	case <-time.After(c.takes):
+		return n, c.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// visitOf begins a visit.
+func visitOf(t *testing.T) *visit {
+	soon, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return &visit{ctx: t.Context(), soon: soon}
+}
+
+func readerOf(t *testing.T, c *counter) *reader[int] {
+	life, end := context.WithCancel(context.Background())
+	t.Cleanup(end)
+	return newReader(life, figuresEvery, c.read)
+}
+
+func TestAReaderReadsForAllWhoAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{takes: 10 * time.Millisecond}
+		r := readerOf(t, c)
+		ask := func() {
+			for range 100 {
+				go r.get(t.Context())
+			}
+		}
+		ask()
+		synctest.Wait()
+		require.Equal(t, 1, r.get(t.Context()).Value)
+		for range 20 { // 10 s
+			ask()
+			time.Sleep(figuresEvery / 4)
+		}
+		require.Equal(t, 5, c.n, "one read every 2 s")
+		time.Sleep(time.Hour)
+		require.Equal(t, 5, c.n, "nobody asks")
+		got := r.get(t.Context())
+		require.Equal(t, 6, got.Value)
+		require.Equal(t, 10*time.Millisecond, time.Since(got.At))
+	})
+}
+
+func TestASlowReadIsFollowedByALongerPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{takes: time.Second}
+		r := readerOf(t, c)
+		r.get(t.Context())
+		time.Sleep(restShare*time.Second - 1)
+		require.Equal(t, 1, r.get(t.Context()).Value)
+		time.Sleep(1)
+		require.Equal(t, 2, r.get(t.Context()).Value)
+	})
+}
+
+func TestAReaderKeepsWhatItHasReadAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		r := readerOf(t, c)
+		at := r.get(t.Context()).At
+		c.err = errors.New("gone")
+		time.Sleep(figuresEvery)
+		got := r.get(t.Context())
+		require.Equal(t, reading[int]{Value: 1, At: at, Err: c.err}, got)
+		require.NoError(t, got.none(t.Context()), "it has a value")
+		c.err = nil
+		time.Sleep(figuresEvery)
+		require.NoError(t, r.get(t.Context()).Err)
+	})
+}
+
+// A page waits for a lock only as long as it has nothing to show.
+func TestAReadEndsAfterItsTimeAndAPageWaitsLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{takes: time.Hour}
+		r := readerOf(t, c)
+		began := time.Now()
+		require.ErrorIs(t, r.soon(visitOf(t)).none(t.Context()), context.DeadlineExceeded)
+		require.Equal(t, readTime, time.Since(began))
+		c.takes = 0
+		time.Sleep(restShare * readTime)
+		require.Equal(t, 2, r.soon(visitOf(t)).Value)
+		c.takes = time.Hour
+		time.Sleep(figuresEvery)
+		began = time.Now()
+		require.Equal(t, 2, r.soon(visitOf(t)).Value)
+		require.Equal(t, patience, time.Since(began))
+		time.Sleep(readTime)
+	})
+}
+
+func TestADriverThatHangsKeepsNoVisitor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		r := readerOf(t, c)
+		r.get(t.Context())
+		c.hang = make(chan struct{})
+		for range 3 {
+			time.Sleep(time.Minute)
+			began := time.Now()
+			require.Equal(t, 1, r.soon(visitOf(t)).Value)
+			require.Equal(t, patience, time.Since(began))
+		}
+		require.Equal(t, 2, c.n, "no second read begins")
+		close(c.hang)
+		c.hang = nil
+		require.Error(t, r.get(t.Context()).Err, "what came too late counts for nothing")
+	})
+}
+
+// A read that runs during a change may have read before it.
+func TestAReadThatBeganBeforeAChangeIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{takes: time.Second / 10}
+		r := readerOf(t, c)
+		r.ask()
+		time.Sleep(time.Second / 20)
+		r.expire()
+		require.Equal(t, 2, r.get(t.Context()).Value)
+		r.expire()
+		require.Equal(t, 3, r.get(t.Context()).Value)
+		require.Equal(t, 3, r.get(t.Context()).Value)
+	})
+}
+
+func TestAPanicOfAHistoryIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader(t.Context(), figuresEvery, func(context.Context) (int, error) { panic("no samples") })
+		require.ErrorContains(t, r.get(t.Context()).none(t.Context()), "no samples")
+	})
+}
+
+// Names of missing queues use no memory.
+func TestMissingQueuesAreNotCached(t *testing.T) {
+	s := newStore(t.Context(), nil, Config{}, func(string, error) {})
+	s.names = newReader(t.Context(), figuresEvery, func(context.Context) ([]string, error) { return []string{"mail"}, nil })
+	for i := range 100 {
+		_, err := s.watch(visitOf(t), fmt.Sprintf("queue%d", i))
+		require.ErrorIs(t, err, errNoQueue)
+	}
+	require.Empty(t, s.queues)
+	_, err := s.watch(visitOf(t), "mail")
+	require.NoError(t, err)
+	require.Len(t, s.queues, 1)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+)
+
+// Another program holds a lock on the tables of one queue: the others are shown in time, and the error says what to do.
+func TestALockedQueueHidesNoOtherInTime(t *testing.T) {
+	engines := map[string]struct{ driver, lock string }{
+		"SQL Server": {"sqlserver", "DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.chanq_locked WITH (TABLOCKX)"},
+		"PostgreSQL": {"pgx", "LOCK TABLE chanq_locked"},
+	}
+	for name, e := range engines {
+		t.Run(name, func(t *testing.T) {
+			var dsn string
+			if e.driver == "pgx" {
+				dsn = pgtest.URL(t)
+			} else {
+				dsn = mssqltest.Start(t, mssqltest.Options{}).DSN()
+			}
+			for _, queue := range []string{"alpha", "locked", "zebra"} {
+				succeed(t, "", "migrate", "--dsn", dsn, queue)
+			}
+			db, err := sql.Open(e.driver, dsn)
+			require.NoError(t, err)
+			defer db.Close()
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			defer tx.Rollback()
+			_, err = tx.ExecContext(t.Context(), e.lock)
+			require.NoError(t, err)
+			for _, args := range [][]string{{"stats"}, {"top", "-n", "1"}} {
+				began := time.Now()
+				r := runIn(t.Context(), "", append(args, "--dsn", dsn)...)
+				took := time.Since(began)
+				t.Logf("%v: %v", args, took)
+				require.Less(t, took, 20*time.Second, "on a machine that is busy")
+				for _, queue := range []string{"alpha", "zebra"} {
+					require.Regexp(t, `(?m)^`+queue+` +0`, r.out, args)
+				}
+				require.Contains(t, r.out+r.err, "locked: no answer within 2s: its tables may be locked; chanq doctor locked says by whom", args)
+			}
+			require.NoError(t, tx.Rollback())
+			succeed(t, "", "stats", "--dsn", dsn)
+		})
+	}
+}
+
+// A filter that matches little ends in time, and says how to go on.
+func TestPeekSaysHowFarItLooked(t *testing.T) {
+	db := newQueue(t, "mail")
+	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.ExecContext(t.Context(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000)
+		INSERT INTO chanq_mail (id, due_at, type, body) SELECT CAST(printf('%016d', i) AS BLOB), 900000000000 + i, iif(i = 29000, 'rare', 'often'), x'78' FROM n`)
+	require.NoError(t, err)
+	args := []string{"peek", "--db", db, "--type", "rare", "-n", "3", "--within", "1ns", "mail"}
+	r := succeed(t, "", args...)
+	found := 0
+	for range 10 {
+		require.Regexp(t, `^looked at about \d+ ready messages; go on: --after ready\.\S+\n$`, r.err)
+		_, at, _ := strings.Cut(strings.TrimSpace(r.err), "--after ")
+		r = succeed(t, "", append(args, "--after", at)...)
+		if found += len(r.lines()) - 1; r.err == "" {
+			break
+		}
+	}
+	require.Equal(t, 1, found)
+	require.Empty(t, succeed(t, "", "peek", "--db", db, "-n", "25000", "--within", "1ns", "-o", "json", "mail").err, "without a filter")
+}
