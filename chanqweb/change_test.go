@@ -145,7 +145,7 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		did("One message is purged", "do", "purge", "id", dead[2].String(), "back", "dead", "sure", "yes")
 		require.Zero(t, shop.Stats(shop.Mail).Dead)
 
-		did("Are you sure?", "do", "cancel", "id", ready.String(), "back", "ready")
+		did("If a handler is working on one, its context is cancelled within about a second.", "do", "cancel", "id", ready.String(), "back", "ready")
 		did("One message is cancelled", "do", "cancel", "id", ready.String(), "back", "ready", "sure", "yes")
 		require.Equal(t, 3, shop.Stats(shop.Mail).Ready, "those that were dead")
 

@@ -1,7 +1,9 @@
 package shards_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,5 +77,37 @@ func TestATransactionIsInOneShard(t *testing.T) {
 			require.NoError(w, tx.Commit())
 		}
 		require.Zero(w, w.counted(q))
+	})
+}
+
+func TestCancelEndsTheContextsOfHandlersInAllShards(t *testing.T) {
+	onEach(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		var ids []chanq.ID
+		for i := range count {
+			ids = append(ids, w.send(q, of(q, i, 2, "a")...)...)
+		}
+		c := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		began, causes, left := make(chan chanq.ID, len(ids)), make(chan error, len(ids)), make(chan error, 1)
+		go func() {
+			left <- c.Handle(len(ids), func(ctx context.Context, l *chanq.Lease[string]) error {
+				began <- l.ID
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			})
+		}()
+		for range ids {
+			testdb.Receive(w, began, "a handler begins")
+		}
+		found, err := q.Cancel(w.soon(), ids...)
+		require.NoError(w, err)
+		require.ElementsMatch(w, ids, found)
+		for range ids {
+			require.ErrorIs(w, testdb.Receive(w, causes, "its context ends"), chanq.ErrCancelled)
+		}
+		c.Stop()
+		require.NoError(w, testdb.Receive(w, left, "Handle returns"))
+		require.Equal(w, chanqadmin.Stats{}, w.counted(q))
 	})
 }
