@@ -286,7 +286,10 @@ func TestTravelMovesDelaysRetriesLeasesTTLsAndSchedules(t *testing.T) {
 			consumer, err := jobs.Consume(t.Context(), chanq.ConsumerConfig{MaxExtend: 100 * time.Millisecond, LeaseFor: time.Minute})
 			require.NoError(t, err)
 			held := <-consumer.C()
+			const until = "SELECT MAX(until / 1000) FROM chanq__consumers"
+			listed := number(t, db, until)
 			chanqtest.Travel(t, db, time.Minute)
+			require.Less(t, number(t, db, until), listed)
 			require.Equal(t, []string{"report, attempt 2: ack"}, lines(chanqtest.Work(t, jobs, func(context.Context, *chanq.Lease[chanqjobs.Job]) error { return nil })))
 			require.NoError(t, held.Ack())
 			require.ErrorIs(t, held.Wait(t.Context()), chanq.ErrLeaseLost)

@@ -30,25 +30,14 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: inner, to: c.to, process: process, stmts: map[*stmt]bool{}}, nil
+	return &conn{inner, c.to, process}, nil
 }
 
-// conn is a connection of a process that can die. database/sql calls its methods one at a time.
+// conn is a connection of a process that can die.
 type conn struct {
 	driver.Conn
 	to      *database
 	process int
-	stmts   map[*stmt]bool // not closed
-}
-
-// Close closes the statements first: after a broken connection database/sql does that later, and until then SQLite keeps the connection
-// with its transaction.
-func (c *conn) Close() error {
-	for s := range c.stmts {
-		_ = s.Stmt.Close()
-	}
-	c.stmts = nil
-	return c.Conn.Close()
 }
 
 // run runs a statement, unless the process is dead, and lets it die afterwards if it is to.
@@ -82,9 +71,7 @@ func (c *conn) PrepareContext(ctx context.Context, text string) (driver.Stmt, er
 	if err != nil {
 		return nil, err
 	}
-	s := &stmt{inner, c, text}
-	c.stmts[s] = true
-	return s, nil
+	return &stmt{inner, c, text}, nil
 }
 
 func (c *conn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
@@ -177,14 +164,6 @@ type stmt struct {
 	text string
 }
 
-func (s *stmt) Close() error {
-	if !s.conn.stmts[s] {
-		return nil // closed with its connection
-	}
-	delete(s.conn.stmts, s)
-	return s.Stmt.Close()
-}
-
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	x, ok := s.Stmt.(driver.StmtExecContext)
 	if !ok {
@@ -213,12 +192,8 @@ type tx struct {
 	conn *conn
 }
 
-// Commit of a process that has died rolls back, as the database does when it loses the connection.
+// Commit of a process that has died does nothing: its connection is closed, which rolls back.
 func (t *tx) Commit() error {
-	committed := false
-	_, err := run(t.conn, "COMMIT", func() (any, error) { committed = true; return nil, t.Tx.Commit() })
-	if !committed {
-		_ = t.Tx.Rollback()
-	}
+	_, err := run(t.conn, "COMMIT", func() (any, error) { return nil, t.Tx.Commit() })
 	return err
 }

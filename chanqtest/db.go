@@ -41,7 +41,7 @@ const PostgresVariable = "CHANQ_TEST_POSTGRES"
 var databases atomic.Int64
 
 // Postgres returns an empty database on the server of PostgresVariable, which is dropped when the test ends. Without the variable the test
-// is skipped. The clock is the server's, so it works only outside of bubbles: see Travel.
+// is skipped. The clock is the server's, so it works only outside of bubbles: see Travel. Drain knows the queues of the default schema.
 func Postgres(t testing.TB) *sql.DB {
 	t.Helper()
 	dsn := os.Getenv(PostgresVariable)

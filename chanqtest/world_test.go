@@ -100,7 +100,6 @@ type failing struct {
 	testing.TB
 	texts    []string
 	cleanups []func()
-	ended    bool
 }
 
 func (f *failing) Name() string        { return f.TB.Name() + "/failing" }

@@ -153,30 +153,28 @@ func (s *shop) work(ctx context.Context) error {
 	return chanqjobs.Run(ctx, s.cron.Run, chanqjobs.Work(s.jobs, 4, mux.Handle, chanq.ConsumerConfig{}))
 }
 
-// charge takes the money and starts the shipment. The bank knows a repetition by the order's ID. An order that has lapsed since is left.
+// charge takes the money and starts the shipment. The bank knows a repetition by the ID of the order. While an order is being charged it
+// does not lapse.
 func (s *shop) charge(ctx context.Context, lease *chanq.Lease[order]) error {
 	o := lease.Body
-	state, err := s.state(ctx, o.ID)
-	if err != nil || state != "new" {
-		return err
+	const begin = "UPDATE orders SET state = 'charging' WHERE id = ? AND state IN ('new', 'charging')"
+	if open, err := changed(s.db.ExecContext(ctx, begin, o.ID)); err != nil || !open {
+		return err // nil: it has lapsed
 	}
 	switch err := s.world.Charge(ctx, o.ID, o); {
 	case errors.Is(err, errDeclined):
-		return chanq.RetryAfter(10*time.Minute, err) // until lapse cancels the order
+		_, failed := s.db.ExecContext(ctx, "UPDATE orders SET state = 'new' WHERE id = ?", o.ID)
+		return chanq.RetryAfter(10*time.Minute, errors.Join(err, failed)) // until it lapses
 	case err != nil:
 		return err
 	}
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		if paid, err := changed(tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = ? AND state = 'new'", o.ID)); err != nil || !paid {
+		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = ?", o.ID); err != nil {
 			return err
 		}
 		_, err := s.jobs.SendTx(ctx, tx, ship.New(o))
 		return err
 	})
-}
-
-func (s *shop) state(ctx context.Context, id string) (state string, err error) {
-	return state, s.db.QueryRowContext(ctx, "SELECT state FROM orders WHERE id = ?", id).Scan(&state)
 }
 
 func (s *shop) ship(ctx context.Context, lease *chanq.Lease[order]) error {
@@ -200,7 +198,14 @@ func (s *shop) receipt(ctx context.Context, lease *chanq.Lease[order]) error {
 // lapse cancels an order without money.
 func (s *shop) lapse(ctx context.Context, lease *chanq.Lease[string]) error {
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'lapsed' WHERE id = ? AND state = 'new'", lease.Body)
+		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'lapsed' WHERE id = ? AND state = 'new'", lease.Body); err != nil {
+			return err
+		}
+		charging := 0
+		err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders WHERE id = ? AND state = 'charging'", lease.Body).Scan(&charging)
+		if charging > 0 {
+			return chanq.Snooze(time.Minute, errors.New("it is being charged"))
+		}
 		return err
 	})
 }
