@@ -20,17 +20,17 @@ func (a *app) cancelCommand() *cobra.Command {
 leased. A running handler's context is cancelled within about a second. chanq purge
 deletes dead messages.`,
 		Example: `  chanq cancel --db jobs.db mail 0199c0de-0000-7000-8000-000000000000
-  chanq cancel --db jobs.db --key report-7 mail`,
-		Args: atLeast(1, "a queue, and IDs or --key"),
+  chanq cancel --db jobs.db --dedup-key report-7 mail`,
+		Args: atLeast(1, "a queue, and IDs or --dedup-key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args[1:])
 			switch {
 			case err != nil:
 				return err
 			case len(ids) == 0 && len(keys) == 0:
-				return usage("cancel: give a queue, and IDs or --key")
+				return usage("cancel: give a queue, and IDs or --dedup-key")
 			case len(ids) > 0 && len(keys) > 0:
-				return usage("IDs exclude --key: give one of both")
+				return usage("IDs exclude --dedup-key: give one of both")
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 				if len(keys) > 0 {
@@ -40,7 +40,7 @@ deletes dead messages.`,
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "the message with this deduplication `key`; repeat the flag for more")
+	cmd.Flags().StringArrayVar(&keys, "dedup-key", nil, "the message with this deduplication `key`; repeat the flag for more")
 	return cmd
 }
 

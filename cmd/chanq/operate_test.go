@@ -288,19 +288,21 @@ func TestMessagesAreDeletedByTheirIDs(t *testing.T) {
 
 func TestMessagesAreCancelledByTheirKeys(t *testing.T) {
 	db := newQueue(t, "mail")
-	path := func(key string) []string { return []string{"send", "--db", db, "--dedup-key", key, "--delay", "24h", "mail", key} }
+	path := func(key string) []string {
+		return []string{"send", "--db", db, "--dedup-key", key, "--delay", "24h", "mail", key}
+	}
 	for _, key := range []string{"a", "b", "c"} {
 		succeed(t, "", path(key)...)
 	}
-	require.Equal(t, "1 message cancelled\n", succeed(t, "", "cancel", "--db", db, "--key", "a", "--key", "a", "mail").out)
-	r := runIn(t.Context(), "", "cancel", "--db", db, "--key", "a", "--key", "b", "mail")
+	require.Equal(t, "1 message cancelled\n", succeed(t, "", "cancel", "--db", db, "--dedup-key", "a", "--dedup-key", "a", "mail").out)
+	r := runIn(t.Context(), "", "cancel", "--db", db, "--dedup-key", "a", "--dedup-key", "b", "mail")
 	require.Equal(t, exitFailed, r.status)
 	require.Contains(t, r.out+r.err, "1 message cancelled\nchanq: queue mail: 1 key without a ready, scheduled or leased message\n")
-	r = runIn(t.Context(), "", "cancel", "--db", db, "--key", "d", "mail")
+	r = runIn(t.Context(), "", "cancel", "--db", db, "--dedup-key", "d", "mail")
 	require.Equal(t, exitFailed, r.status)
 	require.Contains(t, r.out+r.err, "0 messages cancelled\n")
 	require.Equal(t, 1, state(t, db).Scheduled)
-	require.JSONEq(t, `{"cancelled":1}`, succeed(t, "", "cancel", "--db", db, "-o", "json", "--key", "c", "mail").out)
+	require.JSONEq(t, `{"cancelled":1}`, succeed(t, "", "cancel", "--db", db, "-o", "json", "--dedup-key", "c", "mail").out)
 	require.Equal(t, statsLine{Queue: "mail", Limit: 10_000}, state(t, db))
 }
 
