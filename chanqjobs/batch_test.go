@@ -487,6 +487,8 @@ func TestAFailureOfTheEndIsReportedAndRepeated(t *testing.T) {
 			return faultdb.Fault{}
 		})
 		stop := w.run(b)
+		time.Sleep(time.Second / 2)
+		require.Zero(w, testdb.Counted(w, w.jobs).Ready, "it is sent by the commit")
 		time.Sleep(time.Minute)
 		stop()
 		require.Len(w, failed, 3)
