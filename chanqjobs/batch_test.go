@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -498,6 +499,7 @@ func TestAFailureOfTheEndIsReportedAndRepeated(t *testing.T) {
 }
 
 func TestTheFieldsOfADoneJobAreKept(t *testing.T) {
+	require.Equal(t, 9, reflect.TypeFor[chanq.Message[int]]().NumField(), "Batches.encode must keep each field")
 	onEachBatch(t, batchBubbles, func(w *batchWorld) {
 		batch := chanqjobs.NewBatch()
 		done := report.New("as it is")
