@@ -20,8 +20,8 @@ import (
 // jobs of a batch are a range of the primary key of their queue, and whether one is left is one seek.
 //
 // A send with an ID that is in the queue counts as stored, so a number that is drawn twice would lose a job. AddTx looks
-// for that. It cannot see what another open transaction adds: with 32 of them, one of a billion jobs would be lost
-// (4 jobs in each; 32 * 4 / 2^47 for each call).
+// for that. It cannot see what another open transaction adds: with 32 of them and 4 jobs in each, one call in 10^11 loses
+// a job.
 const (
 	batchVersion = 8
 	numberAt     = 10 // the first byte of the number

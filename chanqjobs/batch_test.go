@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -268,30 +269,34 @@ func TestAnAddFromOutsideIsInTheBatchOrRefused(t *testing.T) {
 		w.run(b)
 		w.Eventually("it has looked", func() bool { return len(strike.Struck()) > 0 })
 
-		// The transaction begins when the batch is empty, and commits while another process wants to mark it done.
-		added, commit := make(chan struct{}), make(chan struct{})
-		committed := make(chan error, 1)
-		adding := func() {
-			committed <- w.inTx(func(ctx context.Context, tx *sql.Tx) error {
-				err := w.AddTx(ctx, tx, batch, pieces(2)...)
-				close(added)
-				<-commit
-				return err
-			})
+		// A transaction begins to add when the batch is empty, and commits while the process wants to mark it done.
+		adding, other := w.Connect()
+		_, adder := w.processOn(adding, other)
+		commit := make(chan struct{})
+		inserts := testdb.NewStrike(faultdb.Hold(commit), func(op faultdb.Op) bool {
+			return strings.Contains(statement(op), "INSERT INTO") && strings.Contains(statement(op), "chanq_jobs")
+		})
+		if w.Engine.Dialect.Traits().OneWriter {
+			close(commit) // the transaction excludes the process
 		}
-		if w.Engine.Dialect.Traits().OneWriter { // it excludes the other process
-			close(commit)
-			adding()
-			close(gate)
-		} else {
-			go adding()
-			<-added
+		adding.Inject(inserts.Choose)
+		committed := make(chan error, 1)
+		go func() {
+			committed <- chanq.InTx(w.Soon(), other, func(ctx context.Context, tx *sql.Tx) error {
+				return adder.AddTx(ctx, tx, batch, pieces(2)...)
+			})
+		}()
+		w.Eventually("it is about to insert", func() bool { return len(inserts.Struck()) > 0 })
+		if !w.Engine.Dialect.Traits().OneWriter {
 			close(gate)
 			time.Sleep(3 * time.Second)
 			require.Zero(w, testdb.Counted(w, w.jobs).Ready)
 			close(commit)
 		}
 		require.NoError(w, testdb.Receive(w, committed, "the commit"))
+		if w.Engine.Dialect.Traits().OneWriter {
+			close(gate)
+		}
 		time.Sleep(3 * time.Second)
 		left := testdb.Lease(w, w.jobs, 1, time.Hour)[0]
 		require.Equal(w, piece.Name(), left.Type, "done is not sent early")
@@ -310,6 +315,8 @@ func TestAnOpenAckHoldsItsBatchAndNoOther(t *testing.T) {
 		leases := testdb.Lease(w, w.jobs, 2, time.Hour)
 		_, b := w.process()
 		w.run(b)
+		failed, cancel := context.WithCancel(context.Background())
+		defer cancel()
 		for _, rolledBack := range []bool{true, false} {
 			end := make(chan error)
 			acked := make(chan error, 1)
@@ -317,7 +324,12 @@ func TestAnOpenAckHoldsItsBatchAndNoOther(t *testing.T) {
 			go func() {
 				ended <- w.inTx(func(ctx context.Context, tx *sql.Tx) error {
 					acked <- leases[0].AckTx(ctx, tx)
-					return <-end
+					select {
+					case err := <-end:
+						return err
+					case <-failed.Done():
+						return failed.Err()
+					}
 				})
 			}()
 			require.NoError(w, testdb.Receive(w, acked, "the ack"))
@@ -343,6 +355,15 @@ func TestAnOpenAckHoldsItsBatchAndNoOther(t *testing.T) {
 	})
 }
 
+// statement returns the text of a statement.
+func statement(op faultdb.Op) string {
+	if len(op.Args) > 0 && op.Text == "sp_executesql" {
+		text, _ := op.Args[0].Value.(string)
+		return text
+	}
+	return op.Text
+}
+
 // batchCounter counts the statements of a process on the table of batches, by their first words.
 type batchCounter struct {
 	mu     sync.Mutex
@@ -353,10 +374,7 @@ func countBatches(faults *faultdb.Connector) *batchCounter {
 	c := &batchCounter{counts: map[string]int{}}
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if op.Kind == faultdb.Exec || op.Kind == faultdb.Query {
-			text := op.Text
-			if len(op.Args) > 0 && op.Text == "sp_executesql" {
-				text, _ = op.Args[0].Value.(string)
-			}
+			text := statement(op)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if strings.Contains(text, "chanq__batches") {
@@ -470,6 +488,8 @@ func TestAFailureOfTheEndIsReportedAndRepeated(t *testing.T) {
 			return faultdb.Fault{}
 		})
 		stop := w.run(b)
+		time.Sleep(time.Second / 2)
+		require.Zero(w, testdb.Counted(w, w.jobs).Ready, "it is sent by the commit")
 		time.Sleep(time.Minute)
 		stop()
 		require.Len(w, failed, 3)
@@ -479,6 +499,7 @@ func TestAFailureOfTheEndIsReportedAndRepeated(t *testing.T) {
 }
 
 func TestTheFieldsOfADoneJobAreKept(t *testing.T) {
+	require.Equal(t, 9, reflect.TypeFor[chanq.Message[int]]().NumField(), "Batches.encode must keep each field")
 	onEachBatch(t, batchBubbles, func(w *batchWorld) {
 		batch := chanqjobs.NewBatch()
 		done := report.New("as it is")
@@ -596,4 +617,26 @@ func (w *batchWorld) count(table string) (n int) {
 	text := chanq.Names{Dialect: w.Engine.ChanqDialect(), Queue: "jobs"}.SQL("SELECT count(*) FROM {" + table + "}")
 	require.NoError(w, w.DB.QueryRowContext(w.Soon(), text).Scan(&n))
 	return n
+}
+
+// The second process has seen that the batch is done before the first one ends it, and goes on after the done job was
+// handled.
+func TestABatchThatAnotherProcessHasEndedIsNotEndedAgain(t *testing.T) {
+	onEachBatch(t, batchBubbles, func(w *batchWorld) {
+		w.send(1)
+		require.NoError(w, testdb.Lease(w, w.jobs, 1, time.Hour)[0].Ack())
+		faults, slow := w.process()
+		gate := make(chan struct{})
+		strike := testdb.NewStrike(faultdb.Hold(gate), func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
+		faults.Inject(strike.Choose)
+		w.run(slow)
+		w.Eventually("it has looked", func() bool { return len(strike.Struck()) > 0 })
+		_, b := w.process()
+		w.run(b)
+		w.Eventually("done is sent", func() bool { return testdb.Counted(w, w.jobs).Ready == 1 })
+		require.Len(w, w.done(), 1)
+		close(gate)
+		time.Sleep(3 * time.Second)
+		require.True(w, testdb.Empty(w, w.jobs))
+	})
 }

@@ -51,7 +51,7 @@ func batchNames(ctx context.Context, db *sql.DB, cfg chanq.Config) (chanq.Names,
 	return names, err
 }
 
-// The statements. {live jobs} and {dead jobs} are the conditions for the jobs of a batch, by the primary key.
+// The statements. The words in braces that are not of Names.SQL differ per database: see batchText.
 const (
 	// batchAddText adds nothing if the batch is stored already.
 	batchAddText = `INSERT INTO {chanq__batches} (id, last, queue, sent, done, made_at, done_at){output id}
@@ -59,22 +59,25 @@ SELECT ?1, ?2, ?3, ?4, ?5, {now}, ?6 * {now} WHERE NOT EXISTS (SELECT 1 FROM {ch
 	// batchHoldText keeps the batch from being marked done until the end of the transaction. Others who add do not wait. It
 	// also returns 1 if a job has one of some numbers.
 	batchHoldText = `SELECT done_at, CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WHERE q.id >= ?3 AND q.id <= ?4) THEN 1 ELSE 0 END AS taken
-FROM {chanq__batches}{shared lock} WHERE id = ?1 AND queue = ?2{for share}`
+FROM {chanq__batches}{shared} WHERE id = ?1 AND queue = ?2{for share}`
 
 	// batchLookText has the open batches of a queue, each with 1 if a job of it is live: one seek for each. It waits for no
 	// lock, so on SQL Server a job that a transaction is deleting counts as gone: batchLiveText decides.
-	batchLookText = `SELECT b.id, CASE WHEN {first job} THEN 1 ELSE 0 END AS live
-FROM {chanq__batches} AS b{skip locked rows} WHERE b.queue = ?1 AND b.done_at = 0`
+	batchLookText = `SELECT b.id, CASE WHEN {a job} THEN 1 ELSE 0 END AS live
+FROM {chanq__batches} AS b{past} WHERE b.queue = ?1 AND b.done_at = 0`
 	// batchDoneText changes nothing if the batch is done, or another transaction has locked it: adds to it, or marks it.
-	batchDoneText = `UPDATE {chanq__batches}{exclusive} SET done_at = {now}{output done} WHERE {id unless locked} AND done_at = 0{returning done}`
+	batchDoneText = `UPDATE {chanq__batches}{past, exclusive} SET done_at = {now}{output done}
+WHERE {id, past} AND done_at = 0{returning done}`
 	batchLiveText = `SELECT CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WHERE q.id > ?1 AND q.id <= ?2) THEN 1 ELSE 0 END AS live`
-	// batchLiveLocked waits for no lock: a locked job is live, whether a transaction is deleting it or has only leased it.
-	// XACT_ABORT is off for TRY: it would make 1222 an error that ends the transaction.
+	// batchLiveLocked is batchLiveText of SQL Server. It waits for no lock: a locked job is live, whether a transaction is
+	// deleting it or has leased it. XACT_ABORT is off for TRY: it would make 1222 an error that ends the transaction.
 	batchLiveLocked = `SET XACT_ABORT OFF;
 SET LOCK_TIMEOUT 0;
 DECLARE @live int = 1;
 BEGIN TRY
-    SET @live = (SELECT CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE q.id > ?1 AND q.id <= ?2) THEN 1 ELSE 0 END);
+    SET @live = (SELECT CASE WHEN EXISTS (
+        SELECT 1 FROM {live} AS q WITH (READCOMMITTEDLOCK, FORCESEEK)
+        WHERE q.id > ?1 AND q.id <= ?2) THEN 1 ELSE 0 END);
 END TRY
 BEGIN CATCH
     IF ERROR_NUMBER() <> 1222
@@ -82,12 +85,15 @@ BEGIN CATCH
 END CATCH;
 SELECT @live AS live;`
 	batchDeadText = `SELECT count(*) AS n FROM {dead} WHERE id > ?1 AND id <= ?2`
-	batchTrimText = `DELETE {top trimmed}FROM {chanq__batches}{skip locked rows} WHERE {oldest}queue = ?1 AND done_at > 0 AND done_at < {now} - ?2{limit trimmed}`
+	batchTrimText = `DELETE {top trimmed}FROM {chanq__batches}{past} WHERE {oldest}
+queue = ?1 AND done_at > 0 AND done_at < {now} - ?2
+{limit trimmed}`
 
 	batchColumns    = `id, queue, sent, done, made_at, done_at`
 	batchListText   = `SELECT {top}` + batchColumns + ` FROM {chanq__batches} ORDER BY id DESC{limit}`
 	batchStatusText = `SELECT ` + batchColumns + ` FROM {chanq__batches} WHERE id = ?1`
-	batchLeftText   = `SELECT count(*) AS n FROM (SELECT {top counted}id FROM {live}{dirty} WHERE id > ?1 AND id <= ?2{limit counted}) AS q`
+	batchLeftText   = `SELECT count(*) AS n FROM (
+  SELECT {top counted}id FROM {live}{dirty} WHERE id > ?1 AND id <= ?2{limit counted}) AS q`
 )
 
 const (
@@ -99,23 +105,55 @@ const (
 
 // batchText returns a text for the database.
 func batchText(n chanq.Names, text string) string {
-	first := `(SELECT q.id FROM {live} AS q WHERE q.id > b.id AND q.id <= b.last ORDER BY q.id LIMIT 1) IS NOT NULL` // never a sequential scan
-	words := []string{"{output id}", "", "{returning id}", "\nRETURNING id", "{output done}", "", "{returning done}", "\nRETURNING sent, done",
-		"{shared lock}", "", "{for share}", "", "{skip locked rows}", "", "{exclusive}", "", "{dirty}", "", "{id unless locked}", "id = ?1", "{first job}", first,
-		"{top}", "", "{limit}", "\nLIMIT ?1", "{top counted}", "", "{limit counted}", fmt.Sprint(" LIMIT ", counted),
-		"{top trimmed}", "", "{oldest}", "id IN (SELECT id FROM {chanq__batches} WHERE ", "{limit trimmed}", fmt.Sprint(" ORDER BY done_at LIMIT ", trimmed, ")")}
-	switch n.Dialect {
+	words := []string{
+		"{output id}", "",
+		"{returning id}", "\nRETURNING id",
+		"{output done}", "",
+		"{returning done}", "\nRETURNING sent, done",
+		"{shared}", "",
+		"{for share}", "",
+		"{past}", "",
+		"{past, exclusive}", "",
+		"{id, past}", "id = ?1",
+		// The order and the limit keep PostgreSQL from a sequential scan.
+		"{a job}", "(SELECT q.id FROM {live} AS q WHERE q.id > b.id AND q.id <= b.last ORDER BY q.id LIMIT 1) IS NOT NULL",
+		"{dirty}", "",
+		"{top}", "",
+		"{limit}", "\nLIMIT ?1",
+		"{top counted}", "",
+		"{limit counted}", fmt.Sprintf(" LIMIT %d", counted),
+		"{top trimmed}", "",
+		"{oldest}", "id IN (SELECT id FROM {chanq__batches} WHERE ",
+		"{limit trimmed}", fmt.Sprintf("ORDER BY done_at LIMIT %d)", trimmed),
+	}
+	switch n.Dialect { // the first of two equal words applies
 	case chanq.DialectPostgres:
-		words = append([]string{"{for share}", " FOR SHARE",
-			"{id unless locked}", "id = (SELECT id FROM {chanq__batches} WHERE id = ?1 FOR UPDATE SKIP LOCKED)"}, words...)
+		words = append([]string{
+			"{for share}", " FOR SHARE",
+			"{id, past}", "id = (SELECT id FROM {chanq__batches} WHERE id = ?1 FOR UPDATE SKIP LOCKED)",
+		}, words...)
 	case chanq.DialectSQLServer:
-		text = strings.Replace(text, batchLiveText, batchLiveLocked, 1)
-		words = append([]string{"{output id}", "\nOUTPUT inserted.id", "{returning id}", "", "{output done}", "\nOUTPUT inserted.sent, inserted.done", "{returning done}", "",
-			"{shared lock}", " WITH (REPEATABLEREAD)", "{skip locked rows}", " WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)",
-			"{exclusive}", " WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, XLOCK)", "{dirty}", " WITH (NOLOCK)",
-			"{first job}", "EXISTS (SELECT 1 FROM {live} AS q WITH (NOLOCK, FORCESEEK) WHERE q.id > b.id AND q.id <= b.last)",
-			"{top}", "TOP (?1) ", "{limit}", "", "{top counted}", fmt.Sprint("TOP (", counted, ") "), "{limit counted}", "",
-			"{top trimmed}", fmt.Sprint("TOP (", trimmed, ") "), "{oldest}", "", "{limit trimmed}", ""}, words...)
+		if text == batchLiveText {
+			text = batchLiveLocked
+		}
+		words = append([]string{
+			"{output id}", "\nOUTPUT inserted.id",
+			"{returning id}", "",
+			"{output done}", "\nOUTPUT inserted.sent, inserted.done",
+			"{returning done}", "",
+			"{shared}", " WITH (REPEATABLEREAD)",
+			"{past}", " WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)",
+			"{past, exclusive}", " WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, XLOCK)",
+			"{a job}", "EXISTS (SELECT 1 FROM {live} AS q WITH (NOLOCK, FORCESEEK) WHERE q.id > b.id AND q.id <= b.last)",
+			"{dirty}", " WITH (NOLOCK)",
+			"{top}", "TOP (?1) ",
+			"{limit}", "",
+			"{top counted}", fmt.Sprintf("TOP (%d) ", counted),
+			"{limit counted}", "",
+			"{top trimmed}", fmt.Sprintf("TOP (%d) ", trimmed),
+			"{oldest}", "",
+			"{limit trimmed}", "",
+		}, words...)
 	}
 	return n.SQL(strings.NewReplacer(words...).Replace(text))
 }

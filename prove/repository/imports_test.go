@@ -40,7 +40,7 @@ var mayImport = map[string]struct {
 
 	// A lease that waits between the channel of its shard and that of all shards is extended as if no reader had taken it.
 	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
-	"chanqjobs":   {"kinds of jobs, their handlers and channels, parts of a program", []string{"", "chanqadmin"}},
+	"chanqjobs":   {"kinds of jobs, their handlers and channels, batches, parts of a program", []string{"", "chanqadmin"}},
 	"chanqcron":   {"schedules", []string{""}},
 	"chanqprobe":  {"probes for a process manager", []string{""}},
 	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "chanqcron", "sqlbatch"}},
