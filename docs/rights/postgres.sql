@@ -55,3 +55,8 @@ GRANT SELECT ON chanq__slots TO chanq_operator;
 GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE ON chanq__schedules TO chanq_producer;
 GRANT SELECT, UPDATE, DELETE ON chanq__schedules TO chanq_operator;
+
+-- Part 5, for results of jobs (package chanqjobs), after the migrator has run
+-- chanqjobs.MigrateResults. A client that awaits results is an operator, or has these grants.
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__results TO chanq_consumer;
+GRANT SELECT ON chanq__results TO chanq_operator;

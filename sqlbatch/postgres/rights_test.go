@@ -17,6 +17,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
+	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -338,10 +339,30 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
 }
 
+// A consumer also notices deaths, and trims results.
+func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
+	r := newRights(t).migrated()
+	consumer := r.as("consumer")
+	require.NoError(t, chanqcron.Migrate(r.ctx, r.as("migrator"), chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateResults(r.ctx, r.as("migrator"), chanq.Config{}))
+	_, err := r.as("migrator").ExecContext(r.ctx, r.rename.Replace("-- "+r.part4))
+	require.NoError(t, err)
+	for _, text := range []string{
+		"UPDATE chanq_orders__dead SET noticed_at = 1 WHERE id IN (SELECT id FROM chanq_orders__dead WHERE noticed_at = 0 FOR UPDATE SKIP LOCKED) RETURNING fence",
+		"INSERT INTO chanq__results (queue, id, result, until) VALUES ('orders', gen_random_uuid(), '', 0) ON CONFLICT (queue, id) DO UPDATE SET until = excluded.until",
+		"DELETE FROM chanq__results WHERE until < 7",
+	} {
+		_, err := consumer.ExecContext(r.ctx, text)
+		require.NoError(t, err, text)
+	}
+	r.refuses(r.as("operator"), "DELETE FROM chanq__results")
+}
+
 func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	r := newRights(t).migrated()
 	migrator, producer := r.as("migrator"), r.as("producer")
 	require.NoError(t, chanqcron.Migrate(r.ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateResults(r.ctx, migrator, chanq.Config{}))
 	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part4))
 	require.NoError(t, err)
 	suite.RunsSchedules(t, r.ctx, producer, r.as("operator"))

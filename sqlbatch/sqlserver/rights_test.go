@@ -17,6 +17,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
+	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/sqlkind"
@@ -286,11 +287,21 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqcron.Migrate(ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateResults(ctx, migrator, chanq.Config{}))
 	_, _, _, schedules := rightsScript(t)
 	_, err := q.DB().ExecContext(ctx, schedules)
 	require.NoError(t, err)
 	suite.RunsSchedules(t, ctx, producer, operator)
 	require.NoError(t, chanqcron.Migrate(ctx, producer, chanq.Config{}), "there is nothing to do")
+	consumer := member(t, ctx, q.Server, "chanq_consumer") // also notices deaths, and trims results
+	for _, text := range []string{
+		"UPDATE dbo.chanq_orders__dead WITH (READPAST, ROWLOCK) SET noticed_at = SYSUTCDATETIME() OUTPUT inserted.fence WHERE id = 0x01 AND noticed_at = '19700101'",
+		"INSERT INTO dbo.chanq__results (queue, id, result, until) VALUES (N'orders', 0x01, 0x01, 0)",
+		"DELETE TOP (1000) FROM dbo.chanq__results WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE until < 7",
+	} {
+		_, err := consumer.ExecContext(ctx, text)
+		require.NoError(t, err, text)
+	}
 	_, err = producer.ExecContext(ctx, "DELETE dbo.chanq__schedules")
 	requireRefused(t, 229, err)
 	_, err = operator.ExecContext(ctx, "UPDATE dbo.chanq__tables SET version = 9")
