@@ -63,3 +63,8 @@ GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT (id) ON chanq_orders__dead TO chanq_producer; -- how many jobs are dead
 GRANT SELECT ON chanq__batches TO chanq_operator;
+
+-- Part 6, for results of jobs (package chanqjobs), after the migrator has run
+-- chanqjobs.MigrateResults. A client that awaits results is an operator, or has these grants.
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__results TO chanq_consumer;
+GRANT SELECT ON chanq__results TO chanq_operator;

@@ -7,7 +7,7 @@ import (
 	"math"
 	"net/url"
 	"os"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -26,21 +26,24 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// rightsScript returns the parts of docs/rights/sqlserver.sql: before the first migration, after it, and after that of
-// an ordered queue, of the schedules, and of the batches.
-func rightsScript(t *testing.T) (before, after, ordered, schedules, batches string) {
+// The parts of docs/rights/sqlserver.sql, of which each is run after a migration.
+const (
+	rightsBefore = iota // any
+	rightsAfter
+	rightsOrdered
+	rightsSchedules
+	rightsBatches
+	rightsResults
+)
+
+// rightsScript returns a part of docs/rights/sqlserver.sql.
+func rightsScript(t *testing.T, part int) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
-	before, after, ok := strings.Cut(string(text), "-- Part 2")
-	require.True(t, ok)
-	after, ordered, ok = strings.Cut(after, "-- Part 3")
-	require.True(t, ok)
-	ordered, schedules, ok = strings.Cut(ordered, "-- Part 4")
-	require.True(t, ok)
-	schedules, batches, ok = strings.Cut(schedules, "-- Part 5")
-	require.True(t, ok)
-	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules, "-- Part 5" + batches
+	parts := regexp.MustCompile("(?m)^-- Part [2-9],").Split(string(text), -1)
+	require.Len(t, parts, rightsResults+1)
+	return "-- Part" + parts[part]
 }
 
 // member creates a login with an existing role, and returns a connection pool for it.
@@ -58,9 +61,8 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 // exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
-	before, after, _, _, _ := rightsScript(t)
-	for _, part := range []string{before, after} {
-		_, err := q.DB().ExecContext(ctx, part)
+	for part := rightsBefore; part <= rightsAfter; part++ {
+		_, err := q.DB().ExecContext(ctx, rightsScript(t, part))
 		require.NoError(t, err)
 	}
 	return member(t, ctx, q.Server, role)
@@ -169,7 +171,7 @@ func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, _, _, _ := rightsScript(t)
+	before, after := rightsScript(t, rightsBefore), rightsScript(t, rightsAfter)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	db := member(t, ctx, s, "chanq_migrator")
@@ -229,7 +231,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, ordered, _, _ := rightsScript(t)
+	before, after, ordered := rightsScript(t, rightsBefore), rightsScript(t, rightsAfter), rightsScript(t, rightsOrdered)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
@@ -289,14 +291,35 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqcron.Migrate(ctx, migrator, chanq.Config{}))
-	_, _, _, schedules, _ := rightsScript(t)
-	_, err := q.DB().ExecContext(ctx, schedules)
+	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsSchedules))
 	require.NoError(t, err)
 	suite.RunsSchedules(t, ctx, producer, operator)
 	require.NoError(t, chanqcron.Migrate(ctx, producer, chanq.Config{}), "there is nothing to do")
 	_, err = producer.ExecContext(ctx, "DELETE dbo.chanq__schedules")
 	requireRefused(t, 229, err)
 	_, err = operator.ExecContext(ctx, "UPDATE dbo.chanq__tables SET version = 9")
+	requireRefused(t, 229, err)
+}
+
+// A consumer also notices deaths, and trims results.
+func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	login(t, ctx, q, "chanq_producer") // runs the first parts
+	require.NoError(t, chanqjobs.MigrateResults(ctx, member(t, ctx, q.Server, "chanq_migrator"), chanq.Config{}))
+	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsResults))
+	require.NoError(t, err)
+	consumer := member(t, ctx, q.Server, "chanq_consumer")
+	for _, text := range []string{
+		"UPDATE dbo.chanq_orders__dead WITH (READPAST, ROWLOCK) SET noticed_at = SYSUTCDATETIME() OUTPUT inserted.fence WHERE id = 0x01 AND noticed_at = '19700101'",
+		"INSERT INTO dbo.chanq__results (queue, id, result, until) VALUES (N'orders', 0x01, 0x01, 0)",
+		"DELETE TOP (1000) FROM dbo.chanq__results WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE until < 7",
+	} {
+		_, err := consumer.ExecContext(ctx, text)
+		require.NoError(t, err, text)
+	}
+	_, err = member(t, ctx, q.Server, "chanq_operator").ExecContext(ctx, "DELETE dbo.chanq__results")
 	requireRefused(t, 229, err)
 }
 
@@ -307,8 +330,7 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqjobs.MigrateBatches(ctx, migrator, chanq.Config{}))
-	_, _, _, _, batches := rightsScript(t)
-	_, err := q.DB().ExecContext(ctx, batches)
+	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsBatches))
 	require.NoError(t, err)
 	suite.RunsBatches(t, ctx, producer, operator)
 	require.NoError(t, chanqjobs.MigrateBatches(ctx, producer, chanq.Config{}), "there is nothing to do")
