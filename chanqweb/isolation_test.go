@@ -260,7 +260,7 @@ func TestAStatementThatHangsDelaysItsRequestUpToTheTimeout(t *testing.T) {
 			s := shop.open(everything, func(c *chanqweb.Config) { c.Timeout = time.Second })
 			s.see("/q/mail/")
 			gate := make(chan struct{})
-			defer close(gate)
+			time.AfterFunc(time.Minute, func() { close(gate) })
 			hung := 0
 			shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 				if op.Kind == faultdb.Query && strings.Contains(op.Text, word) {
