@@ -124,7 +124,9 @@ func TestWithoutCountersTheLoadIsMeasured(t *testing.T) {
 func TestALoadThatStallsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flow{more: make(chan struct{})}
+		start := time.Now()
 		require.EqualError(t, f.wait(t.Context(), 5), "0 of 5 messages were received, and none for 1m0s")
+		require.Equal(t, stalled, time.Since(start))
 	})
 }
 
