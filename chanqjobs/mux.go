@@ -32,6 +32,8 @@ type Options struct {
 	// Backoff returns the delay until the next attempt, as ConsumerConfig.Backoff does. A panic of a handler is an error for it.
 	// Default: ConsumerConfig.Backoff.
 	Backoff func(d *chanq.Delivery, err error) time.Duration
+	// Keep is how long a result is kept, for kinds of Returns. Default: 1 h.
+	Keep time.Duration
 }
 
 // route is what a Mux does with a kind.

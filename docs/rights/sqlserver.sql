@@ -28,8 +28,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_producer; --
 -- pipeline is a consumer of one queue and a producer of the next.
 GRANT SELECT ON dbo.chanq__queues TO chanq_consumer;
 GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
-GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__dead TO chanq_consumer;
-GRANT UPDATE ON dbo.chanq_orders__dead (noticed_at) TO chanq_consumer; -- chanqjobs.Deaths
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders__dead TO chanq_consumer; -- UPDATE: chanqjobs.Deaths
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders__done TO chanq_consumer; -- with Spec.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__consumers TO chanq_consumer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_consumer; -- writes the history and deletes old samples
@@ -61,3 +60,12 @@ GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT ON dbo.chanq_orders__dead TO chanq_producer; -- how many jobs are dead
 GRANT SELECT ON dbo.chanq__batches TO chanq_operator;
+
+-- Part 6, for results and progress of jobs (package chanqjobs), after the migrator has run
+-- chanqjobs.MigrateResults and chanqjobs.MigrateProgress. A client that awaits results is
+-- an operator.
+GRANT SELECT ON dbo.chanq__tables TO chanq_consumer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__results TO chanq_consumer; -- DELETE: old ones
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__progress TO chanq_consumer;
+GRANT SELECT ON dbo.chanq__results TO chanq_operator;
+GRANT SELECT ON dbo.chanq__progress TO chanq_operator;

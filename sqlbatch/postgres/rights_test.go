@@ -358,10 +358,22 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	r := newRights(t).migrated()
 	migrator, producer, operator := r.as("migrator"), r.as("producer"), r.as("operator")
 	require.NoError(t, chanqjobs.MigrateBatches(r.ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateResults(r.ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateProgress(r.ctx, migrator, chanq.Config{}))
 	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part5))
 	require.NoError(t, err)
 	suite.RunsBatches(t, r.ctx, producer, operator)
 	require.NoError(t, chanqjobs.MigrateBatches(r.ctx, producer, chanq.Config{}), "there is nothing to do")
 	r.refuses(producer, "SELECT body FROM chanq_orders__dead", "UPDATE chanq__tables SET version = 9")
-	r.refuses(operator, "DELETE FROM chanq__batches", "UPDATE chanq__batches SET done_at = 0")
+	r.refuses(operator, "DELETE FROM chanq__batches", "UPDATE chanq__batches SET done_at = 0", "DELETE FROM chanq__results")
+	for _, text := range []string{ // a consumer also notices deaths, and stores results and progress
+		"UPDATE chanq_orders__dead SET noticed_at = 1 WHERE id IN (SELECT id FROM chanq_orders__dead WHERE noticed_at = 0 FOR UPDATE SKIP LOCKED) RETURNING fence",
+		"INSERT INTO chanq__results (queue, id, result, until) VALUES ('orders', gen_random_uuid(), '', 0) ON CONFLICT (queue, id) DO UPDATE SET until = excluded.until",
+		"INSERT INTO chanq__progress AS p (queue, id, fence, at, done, note) VALUES ('orders', gen_random_uuid(), 1, 1, 1, '') ON CONFLICT (queue, id) DO UPDATE SET at = excluded.at WHERE p.fence <= excluded.fence",
+		"DELETE FROM chanq__results WHERE until < 7",
+		"DELETE FROM chanq__progress WHERE at < 7",
+	} {
+		_, err := r.as("consumer").ExecContext(r.ctx, text)
+		require.NoError(t, err, text)
+	}
 }

@@ -307,6 +307,8 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqjobs.MigrateBatches(ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateResults(ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateProgress(ctx, migrator, chanq.Config{}))
 	_, _, _, _, batches := rightsScript(t)
 	_, err := q.DB().ExecContext(ctx, batches)
 	require.NoError(t, err)
@@ -314,4 +316,15 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	require.NoError(t, chanqjobs.MigrateBatches(ctx, producer, chanq.Config{}), "there is nothing to do")
 	_, err = operator.ExecContext(ctx, "DELETE dbo.chanq__batches")
 	requireRefused(t, 229, err)
+	consumer := member(t, ctx, q.Server, "chanq_consumer") // also notices deaths, and trims results
+	for _, text := range []string{
+		"UPDATE dbo.chanq_orders__dead WITH (READPAST, ROWLOCK) SET noticed_at = SYSUTCDATETIME() OUTPUT inserted.fence WHERE id = 0x01 AND noticed_at = '19700101'",
+		"INSERT INTO dbo.chanq__results (queue, id, result, until) VALUES (N'orders', 0x01, 0x01, 0)",
+		"INSERT INTO dbo.chanq__progress (queue, id, fence, at, done, note) VALUES (N'orders', 0x01, 1, 1, 1, N'')",
+		"DELETE TOP (100) FROM dbo.chanq__progress WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE at < 7",
+		"DELETE TOP (1000) FROM dbo.chanq__results WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE until < 7",
+	} {
+		_, err := consumer.ExecContext(ctx, text)
+		require.NoError(t, err, text)
+	}
 }
