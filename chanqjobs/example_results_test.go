@@ -40,3 +40,31 @@ func ExampleReturns() {
 	check(<-ended)
 	// Output: 64
 }
+
+// Scan is for a book, by the number of its pages.
+var Scan = chanqjobs.Define[int]("scan")
+
+func ExampleReporter() {
+	ctx, cancel := context.WithCancel(context.Background())
+	db, jobs := openJobs(ctx)
+	defer db.Close()
+	check(chanqjobs.MigrateProgress(ctx, db, chanq.Config{}))
+	receipts, err := jobs.Send(ctx, Scan.New(3))
+	check(err)
+
+	mux := chanqjobs.NewMux()
+	chanqjobs.Handle(mux, Scan, func(ctx context.Context, l *chanq.Lease[int]) error {
+		defer cancel()
+		reporter := chanqjobs.ReporterOf(jobs, l)
+		for page := range l.Body {
+			if err := reporter.Report(ctx, float64(page)/float64(l.Body), fmt.Sprintf("page %d", page)); err != nil {
+				return err // ErrLeaseLost: another process has the job
+			}
+		}
+		progress, err := chanqjobs.ReadProgress(ctx, db, "jobs", receipts[0].ID, chanq.Config{})
+		fmt.Println(progress.Note) // the other pages came within the same second
+		return err
+	}, chanqjobs.Options{})
+	check(chanqjobs.Run(ctx, chanqjobs.Work(jobs, 1, mux.Handle, chanq.ConsumerConfig{})))
+	// Output: page 0
+}

@@ -21,8 +21,6 @@ const MaxResult = 64 << 10
 var (
 	// ErrDead: the job is dead. The error is a *DeadError.
 	ErrDead = errors.New("chanqjobs: the job is dead")
-	// ErrCancelled: the job left the queue without a result, because it was cancelled or its kind has none: see Returns.
-	ErrCancelled = errors.New("chanqjobs: the job was cancelled, or its kind has no results")
 	// ErrUnknown: no job has this ID. It was never sent, was cancelled, or its result is no longer kept: see Options.Keep.
 	ErrUnknown = errors.New("chanqjobs: no such job, and no result of it")
 )
@@ -142,7 +140,7 @@ const (
 )
 
 // Await waits for the result of a job whose kind was registered by Returns, or until ctx is cancelled. It reads immediately, after 10 ms, and
-// then after longer pauses up to 1 s: one statement each. Its errors are ErrDead, ErrCancelled, ErrUnknown, the cause of ctx, or an error of
+// then after longer pauses up to 1 s: one statement each. Its errors are ErrDead, ErrUnknown, chanq.ErrCancelled if the job left the queue without a result, the cause of ctx, or an error of
 // the database, after which you can call it again. Do not call it while you hold a transaction.
 func Await[R any](ctx context.Context, q *chanq.Queue[Job], id chanq.ID) (result R, err error) {
 	names := q.Names()
@@ -157,7 +155,7 @@ func Await[R any](ctx context.Context, q *chanq.Queue[Job], id chanq.ID) (result
 		case ctx.Err() != nil:
 			return result, awaitFailed(q, id, context.Cause(ctx))
 		case err != nil:
-			return result, awaitFailed(q, id, cmp.Or(noResults(ctx, q), err))
+			return result, awaitFailed(q, id, cmp.Or(missing(ctx, q.DB(), names, resultTables, "MigrateResults"), err))
 		case data != nil:
 			return result, awaitFailed(q, id, json.Unmarshal(data, &result))
 		case live.Valid:
@@ -168,24 +166,13 @@ func Await[R any](ctx context.Context, q *chanq.Queue[Job], id chanq.ID) (result
 			gone = true
 			continue
 		case seen:
-			return result, awaitFailed(q, id, ErrCancelled)
+			return result, awaitFailed(q, id, fmt.Errorf("%w, or its kind has no results", chanq.ErrCancelled))
 		default:
 			return result, awaitFailed(q, id, ErrUnknown)
 		}
 		pause(ctx, rest)
 		rest = min(2*rest, longestAwait)
 	}
-}
-
-// noResults returns ErrNoSchema if the table of results is missing.
-func noResults(ctx context.Context, q *chanq.Queue[Job]) error {
-	existing, names := resultTables, q.Names()
-	existing.Create = nil
-	cfg := chanq.Config{Dialect: names.Dialect, Schema: names.Schema, Durability: chanq.DurabilityAsIs}
-	if _, err := chanq.MigrateTables(ctx, q.DB(), cfg, existing); errors.Is(err, chanq.ErrNoSchema) {
-		return fmt.Errorf("%w; run chanqjobs.MigrateResults", err)
-	}
-	return nil
 }
 
 // awaitFailed returns an error with what has failed, or nil.

@@ -80,7 +80,7 @@ func TestAResultIsAwaited(t *testing.T) {
 		require.ErrorIs(w, err, chanqjobs.ErrDead)
 		require.ErrorAs(w, err, &dead)
 		require.Equal(w, chanqjobs.DeadError{ID: ids[1], Cause: chanq.CauseRejected, LastError: "it is 13"}, *dead)
-		require.ErrorIs(w, testdb.Receive(w, waiting[2], "the cancellation").err, chanqjobs.ErrCancelled)
+		require.ErrorIs(w, testdb.Receive(w, waiting[2], "the cancellation").err, chanq.ErrCancelled)
 
 		began := time.Now()
 		_, err = chanqjobs.Await[sum](w.Soon(), q, chanq.NewID())

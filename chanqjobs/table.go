@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -44,6 +46,16 @@ func queryRow(ctx context.Context, on querier, text string, args []any, columns 
 		}
 	}
 	return cmp.Or(rows.Err(), err)
+}
+
+// missing returns ErrNoSchema if tables are missing, and how to make them, after a statement has failed.
+func missing(ctx context.Context, db *sql.DB, n chanq.Names, tables chanq.Tables, migrate string) error {
+	tables.Create = nil
+	cfg := chanq.Config{Dialect: n.Dialect, Schema: n.Schema, Durability: chanq.DurabilityAsIs}
+	if _, err := chanq.MigrateTables(ctx, db, cfg, tables); errors.Is(err, chanq.ErrNoSchema) {
+		return fmt.Errorf("%w; run chanqjobs.%s", err, migrate)
+	}
+	return nil
 }
 
 // pause waits for d, or until ctx is cancelled.

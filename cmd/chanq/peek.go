@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqjobs"
 )
 
 func (a *app) peekCommand() *cobra.Command {
@@ -27,7 +29,8 @@ headers. To page, give --after the ID of the last message shown, which must
 have the same state as before.
 
 --type, --key and --cause compare each message. After --within the command prints how many
-it has read, and the --after with which to go on.`,
+it has read, and the --after with which to go on. With --id it also shows the progress that the job last
+reported.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
   chanq peek --db jobs.db --state dead --cause rejected mail
@@ -56,14 +59,10 @@ it has read, and the --after with which to go on.`,
 				}
 				after = ""
 			}
+			if id != "" {
+				return a.peekOne(cmd.Context(), args[0], wanted)
+			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
-				if id != "" {
-					entry, err := q.Get(cmd.Context(), wanted)
-					if err != nil {
-						return err
-					}
-					return a.entries([]chanqadmin.Entry{entry})
-				}
 				return a.peek(cmd.Context(), q, s, n, last, chanqadmin.List{After: chanqadmin.PageToken(after), Bodies: true}, within)
 			})
 		},
@@ -75,6 +74,46 @@ it has read, and the --after with which to go on.`,
 	cmd.Flags().StringVar(&after, "after", "", "start after the message with this `ID`")
 	cmd.Flags().DurationVar(&within, "within", 2*time.Second, "how long to search")
 	return cmd
+}
+
+// peekOne shows a message, and the progress that it has reported.
+func (a *app) peekOne(ctx context.Context, queue string, id chanq.ID) error {
+	c, err := a.connect(ctx, mustExist)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	q, err := chanqadmin.Open(ctx, c.DB, queue, a.queueConfig(c))
+	if err != nil {
+		return err
+	}
+	entry, err := q.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	p, err := chanqjobs.ReadProgress(ctx, c.DB, queue, id, a.queueConfig(c))
+	switch {
+	case errors.Is(err, chanqjobs.ErrNoProgress):
+		return a.entries([]chanqadmin.Entry{entry})
+	case err != nil:
+		return err
+	case a.output == "json":
+		text, err := json.Marshal(entry)
+		if err != nil {
+			return err
+		}
+		all := map[string]any{}
+		if err := json.Unmarshal(text, &all); err != nil {
+			return err
+		}
+		all["progress"] = map[string]any{"at": p.At.UTC(), "done": p.Done, "note": p.Note}
+		return a.json(all)
+	}
+	if err := a.entries([]chanqadmin.Entry{entry}); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "progress at %s: %.0f %%, %s\n", clock(p.At), 100*p.Done, brief(p.Note, 100))
+	return err
 }
 
 func parseIDFlag(name, text string) (id chanq.ID, err error) {

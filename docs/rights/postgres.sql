@@ -64,7 +64,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__batches TO chanq_producer; -- DEL
 GRANT SELECT (id) ON chanq_orders__dead TO chanq_producer; -- how many jobs are dead
 GRANT SELECT ON chanq__batches TO chanq_operator;
 
--- Part 6, for results of jobs (package chanqjobs), after the migrator has run
--- chanqjobs.MigrateResults. A client that awaits results is an operator, or has these grants.
-GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__results TO chanq_consumer;
+-- Part 6, for results and progress of jobs (package chanqjobs), after the migrator has run
+-- chanqjobs.MigrateResults and chanqjobs.MigrateProgress. A client that awaits results is
+-- an operator.
+GRANT SELECT ON chanq__tables TO chanq_consumer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__results TO chanq_consumer; -- DELETE: old ones
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__progress TO chanq_consumer;
 GRANT SELECT ON chanq__results TO chanq_operator;
+GRANT SELECT ON chanq__progress TO chanq_operator;

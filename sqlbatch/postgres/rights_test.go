@@ -345,17 +345,20 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
 }
 
-// A consumer also notices deaths, and trims results.
+// A consumer also notices deaths, and stores results and progress.
 func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
 	r := newRights(t).migrated()
 	consumer := r.as("consumer")
 	require.NoError(t, chanqjobs.MigrateResults(r.ctx, r.as("migrator"), chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateProgress(r.ctx, r.as("migrator"), chanq.Config{}))
 	_, err := r.as("migrator").ExecContext(r.ctx, r.rename.Replace("-- "+r.part6))
 	require.NoError(t, err)
 	for _, text := range []string{
 		"UPDATE chanq_orders__dead SET noticed_at = 1 WHERE id IN (SELECT id FROM chanq_orders__dead WHERE noticed_at = 0 FOR UPDATE SKIP LOCKED) RETURNING fence",
 		"INSERT INTO chanq__results (queue, id, result, until) VALUES ('orders', gen_random_uuid(), '', 0) ON CONFLICT (queue, id) DO UPDATE SET until = excluded.until",
+		"INSERT INTO chanq__progress AS p (queue, id, fence, at, done, note) VALUES ('orders', gen_random_uuid(), 1, 1, 1, '') ON CONFLICT (queue, id) DO UPDATE SET at = excluded.at WHERE p.fence <= excluded.fence",
 		"DELETE FROM chanq__results WHERE until < 7",
+		"DELETE FROM chanq__progress WHERE at < 7",
 	} {
 		_, err := consumer.ExecContext(r.ctx, text)
 		require.NoError(t, err, text)

@@ -301,19 +301,23 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	requireRefused(t, 229, err)
 }
 
-// A consumer also notices deaths, and trims results.
+// A consumer also notices deaths, and stores results and progress.
 func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
 	login(t, ctx, q, "chanq_producer") // runs the first parts
-	require.NoError(t, chanqjobs.MigrateResults(ctx, member(t, ctx, q.Server, "chanq_migrator"), chanq.Config{}))
+	migrator := member(t, ctx, q.Server, "chanq_migrator")
+	require.NoError(t, chanqjobs.MigrateResults(ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.MigrateProgress(ctx, migrator, chanq.Config{}))
 	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsResults))
 	require.NoError(t, err)
 	consumer := member(t, ctx, q.Server, "chanq_consumer")
 	for _, text := range []string{
 		"UPDATE dbo.chanq_orders__dead WITH (READPAST, ROWLOCK) SET noticed_at = SYSUTCDATETIME() OUTPUT inserted.fence WHERE id = 0x01 AND noticed_at = '19700101'",
 		"INSERT INTO dbo.chanq__results (queue, id, result, until) VALUES (N'orders', 0x01, 0x01, 0)",
+		"INSERT INTO dbo.chanq__progress (queue, id, fence, at, done, note) VALUES (N'orders', 0x01, 1, 1, 1, N'')",
+		"DELETE TOP (100) FROM dbo.chanq__progress WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE at < 7",
 		"DELETE TOP (1000) FROM dbo.chanq__results WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE until < 7",
 	} {
 		_, err := consumer.ExecContext(ctx, text)

@@ -1,0 +1,183 @@
+package chanqjobs
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// progressTables has a row for each job that has reported its progress. Times are Unix milliseconds. The index of the UNIQUE constraint leads to
+// the rows that are trimmed.
+var progressTables = chanq.Tables{Name: "progress", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
+	id := map[chanq.Dialect]string{chanq.DialectPostgres: "uuid", chanq.DialectSQLServer: "binary(16)"}[d]
+	return []string{strings.ReplaceAll(`{create chanq__progress} (
+  queue {text} NOT NULL,
+  id    {id} NOT NULL,
+  fence bigint NOT NULL,
+  at    bigint NOT NULL,
+  done  bigint NOT NULL,
+  note  {text} NOT NULL,
+  PRIMARY KEY (queue, id),
+  UNIQUE (at, queue, id)
+)`, "{id}", cmp.Or(id, "BLOB"))}
+}}
+
+// MigrateProgress creates the table of progress in cfg.Schema, or brings it up to date: see MigrateResults.
+func MigrateProgress(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
+	_, err := chanq.MigrateTables(ctx, db, cfg, progressTables)
+	return err
+}
+
+const (
+	// reportEvery is the least time between two statements for a job.
+	reportEvery = time.Second
+	// progressFor is how long a row is kept after its last report.
+	progressFor = 7 * 24 * time.Hour
+	// doneScale is the number that is stored for a done of 1.
+	doneScale = 1_000_000
+	// mostNote is the most characters of a note.
+	mostNote = 400
+)
+
+const (
+	// progressText stores nothing if the message has left the queue, or a later holder has it: a claim raises the fence of the message. In an
+	// ordered queue that comes later, so the fence of the last report counts as well.
+	progressText = `INSERT INTO {chanq__progress} AS p (queue, id, fence, at, done, note)
+SELECT ?1, q.id, ?3, {now}, ?4, ?5 FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3
+ON CONFLICT (queue, id) DO UPDATE SET fence = excluded.fence, at = excluded.at, done = excluded.done, note = excluded.note WHERE p.fence <= excluded.fence
+RETURNING 1`
+	progressBatch = `DECLARE @stored int = 0;
+UPDATE {chanq__progress} SET fence = ?3, at = {now}, done = ?4, note = ?5
+WHERE queue = ?1 AND id = ?2 AND fence <= ?3 AND EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3);
+SET @stored = @@ROWCOUNT;
+IF @stored = 0
+BEGIN
+    INSERT INTO {chanq__progress} (queue, id, fence, at, done, note)
+    SELECT ?1, q.id, ?3, {now}, ?4, ?5 FROM {live} AS q
+    WHERE q.id = ?2 AND q.fence <= ?3 AND NOT EXISTS (SELECT 1 FROM {chanq__progress} AS p WITH (UPDLOCK, SERIALIZABLE) WHERE p.queue = ?1 AND p.id = ?2);
+    SET @stored = @@ROWCOUNT;
+END;
+SELECT 1 AS stored WHERE @stored > 0;`
+	progressTrimText = `DELETE FROM {chanq__progress} WHERE (queue, id) IN (
+  SELECT queue, id FROM {chanq__progress} WHERE at < {now} - ?1 ORDER BY at LIMIT 100{skip locked})`
+	progressTrimTop  = `DELETE TOP (100) FROM {chanq__progress} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE at < {now} - ?1`
+	progressReadText = `SELECT at, done, note FROM {chanq__progress} WHERE queue = ?1 AND id = ?2`
+)
+
+// typedProgress has types for the parameters that PostgreSQL cannot infer.
+var typedProgress = strings.NewReplacer("SELECT ?1, q.id, ?3, {now}, ?4, ?5", "SELECT ?1::text, q.id, ?3::bigint, {now}, ?4::bigint, ?5::text")
+
+// progressFrom returns a text for the database.
+func progressFrom(n chanq.Names, text string) string {
+	skip := ""
+	switch n.Dialect {
+	case chanq.DialectPostgres:
+		text, skip = typedProgress.Replace(text), " FOR UPDATE SKIP LOCKED"
+	case chanq.DialectSQLServer:
+		text = strings.NewReplacer(progressText, progressBatch, progressTrimText, progressTrimTop).Replace(text)
+	}
+	return render(n, text, "{skip locked}", skip)
+}
+
+// Reporter stores the progress of one job, for as long as its lease lasts. It is safe for concurrent use.
+type Reporter struct {
+	q     *chanq.Queue[[]byte]
+	id    chanq.ID
+	fence int64
+
+	mu   sync.Mutex // held over the statement: there is one at a time
+	next time.Time  // when a report is stored again
+	ever bool       // one was stored
+}
+
+// ReporterOf returns the Reporter of a job of a queue. Call it once in a handler. It costs no round trip. The table is made by MigrateProgress.
+func ReporterOf[Q, T any](q *chanq.Queue[Q], l *chanq.Lease[T]) *Reporter {
+	return &Reporter{q: q.Raw(), id: l.ID, fence: l.Fence}
+}
+
+// Report stores how much of the job is done, from 0 to 1, and a note of up to 400 characters, of which the rest is cut off. Call it as often as you
+// like: it stores once per second, in one statement, and otherwise returns nil immediately. The command chanq peek --id and ReadProgress show the
+// last stored report. A job's row is deleted 7 days after its last report.
+//
+// It returns chanq.ErrLeaseLost if another process has the job, or the job has left the queue: return from your handler. Do not call it while you
+// hold a transaction in which you have acked the job.
+func (r *Reporter) Report(ctx context.Context, done float64, note string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Now().Before(r.next) {
+		return nil
+	}
+	names, stored := r.q.Names(), 0
+	if !(done > 0) { // also NaN
+		done = 0
+	}
+	args := []any{names.Queue, idArg(names, r.id), r.fence, int64(math.Round(min(done, 1) * doneScale)), cutNote(note)}
+	err := queryRow(ctx, r.q.DB(), progressFrom(names, progressText), args, &stored)
+	if err == nil && !r.ever {
+		_, err = r.q.DB().ExecContext(ctx, progressFrom(names, progressTrimText), progressFor.Milliseconds())
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = chanq.ErrLeaseLost
+	case err != nil:
+		err = cmp.Or(missing(ctx, r.q.DB(), names, progressTables, "MigrateProgress"), err)
+	}
+	if err != nil {
+		return fmt.Errorf("chanqjobs: report %s %s: %w", r.q.Label(), r.id, err)
+	}
+	r.next, r.ever = time.Now().Add(reportEvery), true
+	return nil
+}
+
+// cutNote shortens a note without splitting a character. SQL Server counts those outside of the basic plane twice.
+func cutNote(note string) string {
+	note = strings.ToValidUTF8(strings.ReplaceAll(note, "\x00", ""), "\uFFFD")
+	units := 0
+	for at, c := range note {
+		if units++; c > 0xFFFF {
+			units++
+		}
+		if units > mostNote {
+			return note[:at]
+		}
+	}
+	return note
+}
+
+// Progress is the last stored report of a job.
+type Progress struct {
+	At   time.Time // by the clock of the database
+	Done float64   // from 0 to 1
+	Note string
+}
+
+// ReadProgress returns the last stored report of a job, or ErrNoProgress. It uses Dialect and Schema of cfg, and costs one or two round trips.
+func ReadProgress(ctx context.Context, db *sql.DB, queue string, id chanq.ID, cfg chanq.Config) (p Progress, err error) {
+	existing := progressTables
+	existing.Create = nil
+	names, err := chanq.MigrateTables(ctx, db, chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, Durability: chanq.DurabilityAsIs}, existing)
+	if errors.Is(err, chanq.ErrNoSchema) {
+		return p, ErrNoProgress
+	}
+	if err != nil {
+		return p, err
+	}
+	var at, done int64
+	err = queryRow(ctx, db, progressFrom(names, progressReadText), []any{queue, idArg(names, id)}, &at, &done, &p.Note)
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, ErrNoProgress
+	}
+	p.At, p.Done = time.UnixMilli(at), float64(done)/doneScale
+	return p, err
+}
+
+// ErrNoProgress: the job has not reported.
+var ErrNoProgress = errors.New("chanqjobs: no progress was reported")

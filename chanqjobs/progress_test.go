@@ -1,0 +1,142 @@
+package chanqjobs_test
+
+import (
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqjobs"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// leaseOf sends a job and leases it.
+func leaseOf(w *testdb.World, q *chanq.Queue[chanqjobs.Job]) (*chanq.Consumer[chanqjobs.Job], *chanq.Lease[chanqjobs.Job]) {
+	w.Helper()
+	testdb.Send(w, q, charge.New(7))
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	return c, testdb.Receive(w, c.C(), "the job")
+}
+
+func TestTheProgressOfAJobIsStoredOncePerSecond(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		_, l := leaseOf(w, q)
+		read := func() (chanqjobs.Progress, error) {
+			return chanqjobs.ReadProgress(w.Soon(), w.DB, "jobs", l.ID, chanq.Config{})
+		}
+		r := chanqjobs.ReporterOf(q, l)
+		_, err := read()
+		require.ErrorIs(w, err, chanqjobs.ErrNoProgress, "without the table")
+		err = r.Report(w.Soon(), 0.1, "")
+		require.ErrorIs(w, err, chanq.ErrNoSchema)
+		require.ErrorContains(w, err, "run chanqjobs.MigrateProgress")
+		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		_, err = read()
+		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
+
+		require.NoError(w, r.Report(w.Soon(), 0.25, "pägé 1 of 4"))
+		p, err := read()
+		require.NoError(w, err)
+		require.InDelta(w, time.Now().UnixMilli(), p.At.UnixMilli(), float64(testdb.Patience.Milliseconds()))
+		require.Equal(w, chanqjobs.Progress{At: p.At, Done: 0.25, Note: "pägé 1 of 4"}, p)
+		for done, want := range map[float64]float64{math.NaN(): 0, -1: 0, 1.5: 1, 1. / 3: 0.333333} {
+			time.Sleep(1001 * time.Millisecond)
+			require.NoError(w, r.Report(w.Soon(), done, strings.Repeat("😀", 300)))
+			p, err = read()
+			require.NoError(w, err)
+			require.Equal(w, want, p.Done)
+			require.Equal(w, strings.Repeat("😀", 200), p.Note)
+		}
+		if !w.Engine.Bubble {
+			return
+		}
+		time.Sleep(time.Second)
+		var statements atomic.Int64
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if strings.Contains(op.Text, "chanq__progress") && op.Kind != faultdb.Prepare {
+				statements.Add(1)
+			}
+			return faultdb.Fault{}
+		})
+		for range 100 {
+			require.NoError(w, r.Report(w.Soon(), 0.5, "often"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.EqualValues(w, 10, statements.Load(), "of 10 seconds")
+	})
+}
+
+func TestAFormerHolderCannotReport(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		c, former := leaseOf(w, q)
+		require.NoError(w, former.Release())
+		require.NoError(w, former.Wait(w.Soon()))
+		l := testdb.Receive(w, c.C(), "the job again")
+		require.ErrorIs(w, chanqjobs.ReporterOf(q, former).Report(w.Soon(), 0.9, "former"), chanq.ErrLeaseLost, "before the first report")
+		r := chanqjobs.ReporterOf(q, l)
+		require.NoError(w, r.Report(w.Soon(), 0.1, "mine"))
+		require.ErrorIs(w, chanqjobs.ReporterOf(q, former).Report(w.Soon(), 0.9, "former"), chanq.ErrLeaseLost)
+		p, err := chanqjobs.ReadProgress(w.Soon(), w.DB, "jobs", l.ID, chanq.Config{})
+		require.NoError(w, err)
+		require.Equal(w, "mine", p.Note)
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.Soon()))
+		time.Sleep(1001 * time.Millisecond)
+		require.ErrorIs(w, r.Report(w.Soon(), 1, "late"), chanq.ErrLeaseLost, "after the ack")
+	})
+}
+
+// In an ordered queue the fence of a delivery is stored later than the delivery.
+func TestAJobOfAnOrderedQueueReports(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff, Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
+		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		keyed := charge.New(7)
+		keyed.Key = "k"
+		testdb.Send(w, q, keyed)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		former := testdb.Receive(w, c.C(), "the job")
+		r := chanqjobs.ReporterOf(q, former)
+		require.NoError(w, r.Report(w.Soon(), 0.1, "former"))
+		require.NoError(w, former.Release())
+		require.NoError(w, former.Wait(w.Soon()))
+		l := testdb.Receive(w, c.C(), "the job again")
+		require.NoError(w, chanqjobs.ReporterOf(q, l).Report(w.Soon(), 0.2, "mine"))
+		time.Sleep(1001 * time.Millisecond)
+		require.ErrorIs(w, r.Report(w.Soon(), 0.9, "former"), chanq.ErrLeaseLost)
+		require.NoError(w, l.Ack())
+	})
+}
+
+func TestProgressIsDeletedAWeekAfterTheLastReport(t *testing.T) {
+	testdb.OnEach(t, inBubbles, func(w *testdb.World) {
+		w.Within(1000 * time.Hour)
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		report := func() chanq.ID {
+			c, l := leaseOf(w, q)
+			require.NoError(w, chanqjobs.ReporterOf(q, l).Report(w.Soon(), 0.5, ""))
+			require.NoError(w, l.Ack())
+			c.Stop()
+			require.NoError(w, c.Shutdown(w.Soon()))
+			return l.ID
+		}
+		first := report()
+		time.Sleep(6 * 24 * time.Hour)
+		report()
+		_, err := chanqjobs.ReadProgress(w.Soon(), w.DB, "jobs", first, chanq.Config{})
+		require.NoError(w, err)
+		time.Sleep(25 * time.Hour)
+		report()
+		_, err = chanqjobs.ReadProgress(w.Soon(), w.DB, "jobs", first, chanq.Config{})
+		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
+	})
+}
