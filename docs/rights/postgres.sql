@@ -63,3 +63,7 @@ GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT (id) ON chanq_orders__dead TO chanq_producer; -- how many jobs are dead
 GRANT SELECT ON chanq__batches TO chanq_operator;
+
+-- Part 6, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
+-- then read and change messages: PostgreSQL wants SELECT for each column that ON CONFLICT sets.
+GRANT SELECT (priority, due_at, enqueued_at, expires_at, leased_by, type, headers, body), UPDATE (priority, due_at, expires_at, fence, attempts, lapses, dedup_key, type, last_error, headers, body) ON chanq_orders TO chanq_producer;

@@ -61,3 +61,8 @@ GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT ON dbo.chanq_orders__dead TO chanq_producer; -- how many jobs are dead
 GRANT SELECT ON dbo.chanq__batches TO chanq_operator;
+
+-- Part 6, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
+-- then change messages, and still not read their bodies.
+GRANT SELECT ON dbo.chanq_orders (priority, due_at, enqueued_at, leased_by) TO chanq_producer;
+GRANT UPDATE ON dbo.chanq_orders TO chanq_producer;

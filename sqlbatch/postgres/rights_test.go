@@ -41,6 +41,7 @@ type rights struct {
 	part3  string // of an ordered queue
 	part4  string // of schedules
 	part5  string // of batches
+	part6  string // of OnDuplicate
 }
 
 func newRights(t *testing.T) *rights {
@@ -53,6 +54,8 @@ func newRights(t *testing.T) *rights {
 	part3, part4, ok := strings.Cut(part3, "-- Part 4")
 	require.True(t, ok)
 	part4, part5, ok := strings.Cut(part4, "-- Part 5")
+	require.True(t, ok)
+	part5, part6, ok := strings.Cut(part5, "-- Part 6")
 	require.True(t, ok)
 	var names, own []string
 	for _, role := range roles {
@@ -74,7 +77,7 @@ func newRights(t *testing.T) *rights {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 	t.Cleanup(cancel)
-	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5, part6}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -340,6 +343,17 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	}
 	r.refuses(operator, "UPDATE chanq__slots SET consumer = NULL", "SELECT nextval('chanq_orders__seq')")
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
+}
+
+func TestTheDocumentedPermissionsForOnDuplicateSuffice(t *testing.T) {
+	r := newRights(t).migrated()
+	q, err := chanq.Open[string](r.ctx, r.as("producer"), "orders", chanq.Config{})
+	require.NoError(t, err)
+	r.requireRefused(suite.SendsOver(r.ctx, q))
+	_, err = r.as("migrator").ExecContext(r.ctx, r.rename.Replace("-- "+r.part6))
+	require.NoError(t, err)
+	require.NoError(t, suite.SendsOver(r.ctx, q))
+	r.refuses(r.as("producer"), "SELECT last_error FROM chanq_orders", "UPDATE chanq_orders SET leased_by = NULL", "DELETE FROM chanq_orders")
 }
 
 func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {

@@ -27,8 +27,8 @@ import (
 )
 
 // rightsScript returns the parts of docs/rights/sqlserver.sql: before the first migration, after it, and after that of
-// an ordered queue, of the schedules, and of the batches.
-func rightsScript(t *testing.T) (before, after, ordered, schedules, batches string) {
+// an ordered queue, of the schedules, of the batches, and of OnDuplicate.
+func rightsScript(t *testing.T) (before, after, ordered, schedules, batches, over string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
@@ -40,7 +40,9 @@ func rightsScript(t *testing.T) (before, after, ordered, schedules, batches stri
 	require.True(t, ok)
 	schedules, batches, ok = strings.Cut(schedules, "-- Part 5")
 	require.True(t, ok)
-	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules, "-- Part 5" + batches
+	batches, over, ok = strings.Cut(batches, "-- Part 6")
+	require.True(t, ok)
+	return before, "-- Part 2" + after, "-- Part 3" + ordered, "-- Part 4" + schedules, "-- Part 5" + batches, "-- Part 6" + over
 }
 
 // member creates a login with an existing role, and returns a connection pool for it.
@@ -58,7 +60,7 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 // exists.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
-	before, after, _, _, _ := rightsScript(t)
+	before, after, _, _, _, _ := rightsScript(t)
 	for _, part := range []string{before, after} {
 		_, err := q.DB().ExecContext(ctx, part)
 		require.NoError(t, err)
@@ -169,7 +171,7 @@ func TestTheDocumentedPermissionsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, _, _, _ := rightsScript(t)
+	before, after, _, _, _, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	db := member(t, ctx, s, "chanq_migrator")
@@ -229,7 +231,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
-	before, after, ordered, _, _ := rightsScript(t)
+	before, after, ordered, _, _, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}
@@ -282,6 +284,24 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	refuses(operator, "UPDATE dbo.chanq__slots SET consumer = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
 }
 
+func TestTheDocumentedPermissionsForOnDuplicateSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	producer := login(t, ctx, q, "chanq_producer")
+	orders, err := chanq.Open[string](ctx, producer, "orders", chanq.Config{})
+	require.NoError(t, err)
+	requireRefused(t, 229, suite.SendsOver(ctx, orders))
+	_, _, _, _, _, over := rightsScript(t)
+	_, err = q.DB().ExecContext(ctx, over)
+	require.NoError(t, err)
+	require.NoError(t, suite.SendsOver(ctx, orders))
+	for _, text := range []string{"SELECT body FROM dbo.chanq_orders", "SELECT headers FROM dbo.chanq_orders"} {
+		_, err = producer.ExecContext(ctx, text)
+		requireRefused(t, 230, err)
+	}
+}
+
 func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
@@ -289,7 +309,7 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqcron.Migrate(ctx, migrator, chanq.Config{}))
-	_, _, _, schedules, _ := rightsScript(t)
+	_, _, _, schedules, _, _ := rightsScript(t)
 	_, err := q.DB().ExecContext(ctx, schedules)
 	require.NoError(t, err)
 	suite.RunsSchedules(t, ctx, producer, operator)
@@ -307,7 +327,7 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
 	require.NoError(t, chanqjobs.MigrateBatches(ctx, migrator, chanq.Config{}))
-	_, _, _, _, batches := rightsScript(t)
+	_, _, _, _, batches, _ := rightsScript(t)
 	_, err := q.DB().ExecContext(ctx, batches)
 	require.NoError(t, err)
 	suite.RunsBatches(t, ctx, producer, operator)
