@@ -56,9 +56,10 @@ type Hooks struct {
 	Housekeeping func(HousekeepingEvent)
 }
 
-// SentEvent is one batch of stored messages. Bytes counts their bodies. Took includes repetitions and pauses; it is 0
-// for InTx, whose messages are one batch per queue after the commit. Attempted counts messages of SendTx in another
-// transaction, and the other counts are then 0: chanq does not learn of its commit.
+// SentEvent is one batch of stored messages. Duplicates counts those that met a message with their DedupKey, which they
+// have left or replaced, and Messages the others. Bytes counts their bodies. Took includes repetitions and pauses; it
+// is 0 for InTx, whose messages are one batch per queue after the commit. Attempted counts messages of SendTx in
+// another transaction, and the other counts are then 0: chanq does not learn of its commit.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int

@@ -59,10 +59,17 @@ type Message[T any] struct {
 	// Default: 0, none. Range: 1 ms more than Delay (both rounded) to 100 years.
 	TTL time.Duration
 	// DedupKey deduplicates: while a message with this key is ready, scheduled or leased, another one is not stored.
-	// Its Receipt is then marked Duplicate. While an open SendTx has the key, other sends of the key wait, and later
+	// Its Receipt is then marked Duplicate. A change that you send while a handler works on the first message is
+	// therefore lost: set OnDuplicate. While an open SendTx has the key, other sends of the key wait, and later
 	// sends of their Producer with them, unless InFlight is above 1. Default: none. Range: at most 200 bytes of UTF-8
 	// without NUL.
 	DedupKey string
+	// OnDuplicate is what to do if a message with the DedupKey is in the queue. On an ordered queue it must be unset.
+	// Default: KeepFirst.
+	OnDuplicate OnDuplicate
+	// DebounceMax is how long after the first send a message is due at the latest. It is for Debounce. Default: 10
+	// times Delay. Range: Delay to 100 years.
+	DebounceMax time.Duration
 	// Key of an ordered queue: the message is delivered after all earlier messages with this key are acked or dead.
 	// Messages of one Send or SendTx keep the order of its arguments. A message without a key waits for no other, and
 	// no other waits for it. Default: none. Range: at most 200 bytes of UTF-8 without NUL.
@@ -72,12 +79,34 @@ type Message[T any] struct {
 // Msg returns a Message with this body and no other field set.
 func Msg[T any](body T) Message[T] { return Message[T]{Body: body} }
 
+// OnDuplicate is what a send does if a message with its DedupKey is in the queue: see Message.OnDuplicate and
+// docs/guides/scheduling.md.
+type OnDuplicate = sqlbatch.OnDuplicate
+
+// What a send does with a message that has its DedupKey. KeepFirst also keeps a leased message. With the others, a
+// leased message loses its key and the new one is stored: a change that you send while a handler works is handled
+// again. A message in the buffer of a consumer is leased too.
+const (
+	// KeepFirst stores nothing while a message with the key is ready, scheduled or leased.
+	KeepFirst OnDuplicate = sqlbatch.KeepFirst
+	// KeepQueued stores nothing while a message with the key is ready or scheduled.
+	KeepQueued OnDuplicate = sqlbatch.KeepQueued
+	// Replace gives the ready or scheduled message the Body, Type, Headers, Priority and TTL of the new one. It keeps
+	// its ID and its due time, and its attempts start again.
+	Replace OnDuplicate = sqlbatch.Replace
+	// Debounce is Replace with a new due time: Delay after the last send, and at most DebounceMax after the first.
+	// Delay must be above 0.
+	Debounce OnDuplicate = sqlbatch.Debounce
+)
+
 // Receipt is the result of a send of one message.
 type Receipt struct {
-	// ID of the message; if Duplicate, of the one that is in the queue.
+	// ID of the message; if Duplicate or Replaced, of the one that was in the queue.
 	ID ID
 	// Duplicate: a message with this DedupKey was in the queue, and this one was not stored.
 	Duplicate bool
+	// Replaced: a message with this DedupKey was in the queue, and has the contents of this one now.
+	Replaced bool
 }
 
 // row checks and encodes a message. It always sets the ID.
@@ -86,7 +115,7 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		m.ID = q.newID()
 	}
 	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey,
-		OrderKey: m.Key, Type: m.Type}
+		OnDuplicate: m.OnDuplicate, DebounceMax: m.DebounceMax, OrderKey: m.Key, Type: m.Type}
 	if err := q.check(&row); err != nil {
 		return row, given, err
 	}
@@ -132,7 +161,7 @@ func (q *queue) check(row *sqlbatch.Row) error {
 			"would delay all later ones of its Key", row.Delay, q.names.Queue)
 	}
 	if err := cmp.Or(checkKey("Message.DedupKey", row.Key, sqlbatch.MaxKey),
-		checkKey("Message.Key", row.OrderKey, sqlbatch.MaxOrderKey)); err != nil {
+		checkKey("Message.Key", row.OrderKey, sqlbatch.MaxOrderKey), checkDuplicate(row, ordered)); err != nil {
 		return err
 	}
 	if i, mark := shardOf(row.OrderKey, row.Key, row.ID, q.cfg.Shard.Count), q.cfg.Shard.Index; i != mark {
@@ -142,6 +171,34 @@ func (q *queue) check(row *sqlbatch.Row) error {
 	if ordered {
 		row.Slot = sqlbatch.SlotOf(row.OrderKey, row.ID, q.names.Slots)
 	}
+	return nil
+}
+
+// debounceTimes is the default of DebounceMax, in delays.
+const debounceTimes = 10
+
+// checkDuplicate checks what a message does with duplicates, and completes its DebounceMax.
+func checkDuplicate(row *sqlbatch.Row, ordered bool) error {
+	does, most := row.OnDuplicate, row.DebounceMax
+	switch {
+	case does > Debounce:
+		return fmt.Errorf("Message.OnDuplicate is %v: must be KeepFirst, KeepQueued, Replace or Debounce", does)
+	case does != KeepFirst && ordered:
+		return fmt.Errorf("Message.OnDuplicate is %v: must be KeepFirst, since the queue is ordered: its consumers "+
+			"deliver a message without a write to its row, and its contents must not change places", does)
+	case does != KeepFirst && row.Key == "":
+		return fmt.Errorf("Message.OnDuplicate is %v: must be unset, since Message.DedupKey is empty", does)
+	case does != Debounce && most != 0:
+		return fmt.Errorf("Message.DebounceMax is %v: must be 0, since Message.OnDuplicate is %v", most, does)
+	case does != Debounce:
+		return nil
+	case row.Delay == 0:
+		return errors.New("Message.Delay is 0: must be above 0, since Message.OnDuplicate is debounce")
+	case most != 0 && most < row.Delay || most > sqlbatch.MaxDelay:
+		return fmt.Errorf("Message.DebounceMax is %v: must be from Message.Delay, which is %v, to %v", most, row.Delay,
+			sqlbatch.MaxDelay)
+	}
+	row.DebounceMax = cmp.Or(most, debounceTimes*min(row.Delay, sqlbatch.MaxDelay/debounceTimes))
 	return nil
 }
 
@@ -175,10 +232,10 @@ func rowsOf[T any](q *queue, ms []Message[T]) (rows []sqlbatch.Row, receipts []R
 	return rows, receipts, keyed, nil
 }
 
-// addDuplicates marks the receipts of messages that were not stored, and counts them.
+// addDuplicates marks the receipts of messages that met another one in the queue, and counts them.
 func addDuplicates(receipts []Receipt, stored []send.Receipt) (duplicates int) {
 	for i, r := range stored {
-		if r.Duplicate {
+		if r.Duplicate || r.Replaced {
 			receipts[i] = receiptOf(r)
 			duplicates++
 		}

@@ -146,6 +146,22 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 			chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
 		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
+		{"Message.OnDuplicate is OnDuplicate(4): must be KeepFirst, KeepQueued, Replace or Debounce",
+			chanq.Message[string]{DedupKey: "k", OnDuplicate: 4}, false},
+		{"Message.OnDuplicate is keep-queued: must be unset, since Message.DedupKey is empty",
+			chanq.Message[string]{OnDuplicate: chanq.KeepQueued}, false},
+		{"Message.DebounceMax is 1s: must be 0, since Message.OnDuplicate is replace",
+			chanq.Message[string]{DedupKey: "k", OnDuplicate: chanq.Replace, DebounceMax: time.Second}, false},
+		{"Message.DebounceMax is 1s: must be 0, since Message.OnDuplicate is keep-first",
+			chanq.Message[string]{DebounceMax: time.Second}, false},
+		{"Message.Delay is 0: must be above 0, since Message.OnDuplicate is debounce",
+			chanq.Message[string]{DedupKey: "k", OnDuplicate: chanq.Debounce, DebounceMax: time.Second}, false},
+		{"Message.DebounceMax is 1s: must be from Message.Delay, which is 2s, to", chanq.Message[string]{DedupKey: "k",
+			OnDuplicate: chanq.Debounce, Delay: 2 * time.Second, DebounceMax: time.Second}, false},
+		{"Message.DebounceMax is -1ns", chanq.Message[string]{DedupKey: "k",
+			OnDuplicate: chanq.Debounce, Delay: time.Second, DebounceMax: -1}, false},
+		{"Message.DebounceMax", chanq.Message[string]{DedupKey: "k",
+			OnDuplicate: chanq.Debounce, Delay: time.Second, DebounceMax: math.MaxInt64}, false},
 		{"Message.Type is 101 bytes: must be at most 100", chanq.Message[string]{Type: strings.Repeat("t", 101)}, true},
 		{"Message.Type is \"a\\tb\": must be printable ASCII", chanq.Message[string]{Type: "a\tb"}, false},
 		{"Message.Type", chanq.Message[string]{Type: "ü"}, false},
@@ -170,6 +186,14 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		Priority: chanq.PriorityUrgent,
 	})
 	require.NoError(t, err, "the limits themselves are allowed")
+	const longest = 100 * 365 * 24 * time.Hour
+	for i, m := range []chanq.Message[string]{{Delay: longest}, {Delay: longest, DebounceMax: longest}} {
+		m.DedupKey, m.OnDuplicate = strings.Repeat("d", i+1), chanq.Debounce
+		for range 2 {
+			_, err = p.Send(t.Context(), m)
+			require.NoError(t, err)
+		}
+	}
 }
 
 func TestABodyThatCannotBeEncodedIsRefused(t *testing.T) {

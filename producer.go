@@ -219,7 +219,9 @@ func (p *Producer[T]) awaitIntake(ctx context.Context) error {
 	return nil
 }
 
-func receiptOf(r send.Receipt) Receipt { return Receipt{ID: r.ID, Duplicate: r.Duplicate} }
+func receiptOf(r send.Receipt) Receipt {
+	return Receipt{ID: r.ID, Duplicate: r.Duplicate, Replaced: r.Replaced}
+}
 
 // sendError returns the error of a message that is not known to be stored.
 func (p *Producer[T]) sendError(o send.Outcome) error {
@@ -231,7 +233,14 @@ const rowOverhead = 256
 
 func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
 	item.Row, item.Given, err = m.row(p.queue)
-	item.Key = item.Row.OrderKey
+	switch item.Key = item.Row.OrderKey; {
+	case item.Row.OnDuplicate <= KeepQueued:
+	case p.cfg.InFlight == 1:
+		item.Key = item.Row.Key // the later one of two messages must win
+	default:
+		err = cmp.Or(err, fmt.Errorf("Message.OnDuplicate is %v: needs a producer with InFlight 1, since parallel "+
+			"statements have no order", item.Row.OnDuplicate))
+	}
 	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+len(item.Row.Type)+rowOverhead,
 		p.cfg.BufferBytes)
 	return item, err

@@ -38,7 +38,7 @@ type Schedule[T any] struct {
 	// Overlap controls whether a message is sent while the previous one is still in the queue: ready, scheduled or
 	// leased. Default: false, such a tick sends no message.
 	Overlap bool
-	// Job is the message. Its ID, DedupKey and Delay must be unset.
+	// Job is the message. Its ID, DedupKey, OnDuplicate, DebounceMax and Delay must be unset.
 	Job chanq.Message[T]
 }
 
@@ -91,6 +91,7 @@ func (s Schedule[T]) complete() (Schedule[T], error) {
 		"Overlap is false: must be true with CatchUpAll, because the missed messages are in the queue together")
 	refuse(!s.Job.ID.IsZero(), "Job.ID must be unset: each message has its own")
 	refuse(s.Job.DedupKey != "", "Job.DedupKey must be unset: Overlap uses it")
+	refuse(s.Job.OnDuplicate != chanq.KeepFirst || s.Job.DebounceMax != 0, "Job.OnDuplicate and Job.DebounceMax must be unset")
 	refuse(s.Job.Delay != 0, "Job.Delay is %v: must be 0", s.Job.Delay)
 	return s, errors.Join(wrong...)
 }

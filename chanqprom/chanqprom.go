@@ -111,7 +111,7 @@ func New(cfg Config) *Metrics {
 		cfg:        cfg,
 		sent:       counter("chanq_sent_messages_total", "Messages stored by this program; in a transaction of InTx counted after the commit."),
 		attempted:  counter("chanq_attempted_messages_total", "Messages that SendTx has sent in other transactions, committed or not."),
-		duplicates: counter("chanq_duplicate_messages_total", "Messages that were not stored, because a message with their dedup key was in the queue."),
+		duplicates: counter("chanq_duplicate_messages_total", "Messages that met one with their dedup key in the queue, and left or replaced it."),
 		delivered:  counter("chanq_delivered_messages_total", "Messages claimed by consumers of this program."),
 		settled:    counter("chanq_settled_messages_total", "Messages whose settle is stored. The outcome dead means dead-lettered, attempted acked by AckTx in other transactions, committed or not.", "outcome"),
 		lost:       counter("chanq_leases_lost_total", "Leases that ended before their message was settled."),

@@ -48,7 +48,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.operation, errs[2] = messagingconv.NewClientOperationDuration(m, seconds)
 	i.process, errs[3] = messagingconv.NewProcessDuration(m, seconds)
 	i.duplicates, errs[4] = m.Int64Counter("chanq.sent.duplicates", metric.WithUnit("{message}"),
-		metric.WithDescription("Messages that were not stored, because a message with their dedup key was in the queue."))
+		metric.WithDescription("Messages that met one with their dedup key in the queue, and left or replaced it."))
 	i.settled, errs[5] = m.Int64Counter("chanq.settled.messages", metric.WithUnit("{message}"),
 		metric.WithDescription("Messages whose settle is stored. The outcome dead means dead-lettered."))
 	i.lost, errs[6] = m.Int64Counter("chanq.leases.lost", metric.WithUnit("{lease}"),
@@ -86,7 +86,7 @@ func where(queue string) []attribute.KeyValue {
 func (t *Telemetry) SentTx(queue string, receipts ...chanq.Receipt) {
 	duplicates := 0
 	for _, r := range receipts {
-		if r.Duplicate {
+		if r.Duplicate || r.Replaced {
 			duplicates++
 		}
 	}

@@ -217,6 +217,12 @@ type Queue interface {
 	EnqueueBegun([]Row) Statement
 	// EnqueueNew stores the rows whose id and key do not exist yet and returns their ids. No two rows may have the same key.
 	EnqueueNew([]Row) Statement
+	// EnqueueOver is EnqueueNew for rows of a plain queue whose keys, if they have one, have the same OnDuplicate, not KeepFirst, and the same
+	// DebounceMax. A live message that has the key of a row, and that no consumer leases, stays as it is or is replaced; its row is locked until
+	// the end of the transaction in any case. A leased one loses its key. A row whose id exists changes nothing. It returns id, dedup_key
+	// (bytes) of each message that was stored, kept or replaced. A row is left out if its message was leased meanwhile. For an ordered queue
+	// the statement has no text.
+	EnqueueOver([]Row) Statement
 	// Find returns id, dedup_key, fence of the live rows that have one of the ids, and id, dedup_key, 0 of those that have one of the keys. It
 	// might wait for an insert of one of them that is in progress.
 	Find(ids [][16]byte, keys []string) Statement

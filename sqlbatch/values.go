@@ -107,18 +107,39 @@ const (
 	LastLapse   = 32767
 )
 
+// OnDuplicate is what a send does if a live message has its dedup key.
+type OnDuplicate uint8
+
+// What a send does. KeepFirst and KeepQueued store nothing; Replace and Debounce replace the message. All but KeepFirst
+// only do so while no consumer leases it: a leased message loses its key, and the new one is stored.
+const (
+	KeepFirst OnDuplicate = iota
+	KeepQueued
+	Replace
+	Debounce
+)
+
+func (o OnDuplicate) String() string {
+	if o > Debounce {
+		return fmt.Sprintf("OnDuplicate(%d)", uint8(o))
+	}
+	return [...]string{"keep-first", "keep-queued", "replace", "debounce"}[o]
+}
+
 // Row is one message to enqueue.
 type Row struct {
-	ID       [16]byte
-	Priority int8
-	Delay    time.Duration // until it is due; rounded up to milliseconds
-	TTL      time.Duration // until it expires, from now; 0 is never
-	Key      string        // dedup key; "" is none
-	OrderKey string        // of an ordered queue, which has neither Priority nor Delay; "" is none
-	Slot     int           // of an ordered queue: see SlotOf
-	Type     string        // at most MaxType printable ASCII characters; "" is none
-	Headers  []byte        // nil is none
-	Body     []byte
+	ID          [16]byte
+	Priority    int8
+	OnDuplicate OnDuplicate   // with EnqueueOver: what it does if a live message has Key
+	Delay       time.Duration // until it is due; rounded up to milliseconds
+	TTL         time.Duration // until it expires, from now; 0 is never
+	DebounceMax time.Duration // with Debounce: how long after it was first sent it is due at the latest
+	Key         string        // dedup key; "" is none
+	OrderKey    string        // of an ordered queue, which has neither Priority nor Delay; "" is none
+	Slot        int           // of an ordered queue: see SlotOf
+	Type        string        // at most MaxType printable ASCII characters; "" is none
+	Headers     []byte        // nil is none
+	Body        []byte
 }
 
 // Item names one lease: its message's id and its fence.

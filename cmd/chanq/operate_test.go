@@ -82,8 +82,16 @@ func TestReceiptsMarkDuplicates(t *testing.T) {
 	db := newQueue(t, "mail")
 	first := succeed(t, "", "send", "--db", db, "--dedup-key", "k", "mail", "x").lines()[0]
 	require.Equal(t, first+" (in the queue before)\n", succeed(t, "", "send", "--db", db, "--dedup-key", "k", "mail", "x").out)
-	require.JSONEq(t, `{"id":"`+first+`","duplicate":true}`, succeed(t, "", "send", "--db", db, "-o", "json", "--dedup-key", "k", "mail", "x").out)
+	require.JSONEq(t, `{"id":"`+first+`","duplicate":true,"replaced":false}`, succeed(t, "", "send", "--db", db, "-o", "json", "--dedup-key", "k", "mail", "x").out)
 	require.Equal(t, 1, state(t, db).Ready)
+
+	send := func(does string, more ...string) string {
+		return succeed(t, "", append([]string{"send", "--db", db, "--dedup-key", "k", "--on-duplicate", does, "mail", does}, more...)...).out
+	}
+	require.Equal(t, first+" (in the queue before)\n", send("keep-queued"))
+	require.Equal(t, first+" (replaced)\n", send("replace"))
+	require.JSONEq(t, `{"id":"`+first+`","duplicate":false,"replaced":true}`, send("debounce", "--delay", "1h", "--debounce-max", "90m", "-o", "json"))
+	require.Equal(t, 1, state(t, db).Scheduled)
 }
 
 func TestJSONHasTheWholeMessage(t *testing.T) {

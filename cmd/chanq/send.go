@@ -19,6 +19,8 @@ type sendFlags struct {
 	ttl      time.Duration
 	headers  []string
 	dedupKey string
+	does     string
+	most     time.Duration
 	key      string
 	kind     string
 }
@@ -60,6 +62,8 @@ receipt for each.`,
 	flags.DurationVar(&f.ttl, "ttl", 0, "how long from now until they expire; an expired message that was not claimed is dead-lettered (default never)")
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; repeat the flag for more")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` by which duplicates are detected: no other message in the queue has it")
+	flags.StringVar(&f.does, "on-duplicate", "keep-first", "`what` to do if a message in the queue has the --dedup-key: keep-first, keep-queued, replace or debounce; only keep-first also keeps a leased one")
+	flags.DurationVar(&f.most, "debounce-max", 0, "with debounce: how long after the first send the message is due at the latest (default 10 times --delay)")
 	flags.StringVar(&f.key, "key", "", "`key` of an ordered queue, in whose order the messages are delivered")
 	flags.StringVar(&f.kind, "type", "", "`type` of the messages")
 	return a.durabilityFlag(cmd)
@@ -77,6 +81,20 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 		return m, usage("--ttl is %v: must be 0 (never) or more than --delay, %v", f.ttl, f.delay)
 	}
 	m.Delay, m.TTL, m.DedupKey, m.Key, m.Type = f.delay, f.ttl, f.dedupKey, f.key, f.kind
+	for m.OnDuplicate = chanq.KeepFirst; m.OnDuplicate.String() != f.does; m.OnDuplicate++ {
+		if m.OnDuplicate == chanq.Debounce {
+			return m, usage("--on-duplicate is %q: must be keep-first, keep-queued, replace or debounce", f.does)
+		}
+	}
+	debounces := m.OnDuplicate == chanq.Debounce
+	switch m.DebounceMax = f.most; {
+	case m.OnDuplicate != chanq.KeepFirst && f.dedupKey == "":
+		return m, usage("--on-duplicate needs --dedup-key")
+	case debounces && f.delay == 0:
+		return m, usage("--on-duplicate debounce needs --delay")
+	case f.most != 0 && (!debounces || f.most < f.delay):
+		return m, usage("--debounce-max is %v: must be at least --delay, %v, and is for --on-duplicate debounce", f.most, f.delay)
+	}
 	for i, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
@@ -178,9 +196,11 @@ func (s *sender) flush(ctx context.Context) error {
 func (s *sender) receipt(r chanq.Receipt) (err error) {
 	switch {
 	case s.output == "json":
-		err = s.json(map[string]any{"id": r.ID, "duplicate": r.Duplicate})
+		err = s.json(map[string]any{"id": r.ID, "duplicate": r.Duplicate, "replaced": r.Replaced})
 	case s.each && r.Duplicate:
 		_, err = fmt.Fprintf(s.out, "%s (in the queue before)\n", r.ID)
+	case s.each && r.Replaced:
+		_, err = fmt.Fprintf(s.out, "%s (replaced)\n", r.ID)
 	case s.each:
 		_, err = fmt.Fprintln(s.out, r.ID)
 	}

@@ -72,3 +72,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__results TO chanq_consumer; -- DEL
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__progress TO chanq_consumer;
 GRANT SELECT ON chanq__results TO chanq_operator;
 GRANT SELECT ON chanq__progress TO chanq_operator;
+
+-- Part 7, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
+-- then read and change messages: PostgreSQL wants SELECT for each column that ON CONFLICT sets.
+GRANT SELECT (priority, due_at, enqueued_at, expires_at, leased_by, type, headers, body), UPDATE (priority, due_at, expires_at, fence, attempts, lapses, dedup_key, type, last_error, headers, body) ON chanq_orders TO chanq_producer;

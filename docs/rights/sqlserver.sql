@@ -69,3 +69,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__results TO chanq_consumer; --
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__progress TO chanq_consumer;
 GRANT SELECT ON dbo.chanq__results TO chanq_operator;
 GRANT SELECT ON dbo.chanq__progress TO chanq_operator;
+
+-- Part 7, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
+-- then change messages, and still not read their bodies.
+GRANT SELECT ON dbo.chanq_orders (priority, due_at, enqueued_at, leased_by) TO chanq_producer;
+GRANT UPDATE ON dbo.chanq_orders TO chanq_producer;

@@ -104,6 +104,38 @@ func Example_delays() {
 	// 1 due now
 }
 
+func Example_duplicates() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	_, err := db.ExecContext(ctx, "CREATE TABLE documents (id INTEGER PRIMARY KEY, title TEXT NOT NULL); INSERT INTO documents VALUES (7, '')")
+	check(err)
+	indexing := openQueue[int](ctx, db, "indexing", chanq.Spec{})
+	save := func(id int, title string) error {
+		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "UPDATE documents SET title = $1 WHERE id = $2", title, id); err != nil {
+				return err
+			}
+			receipts, err := indexing.SendTx(ctx, tx, chanq.Message[int]{
+				Body:        id,
+				DedupKey:    fmt.Sprint("index ", id),
+				OnDuplicate: chanq.Debounce,  // each change in time replaces the message, and delays it
+				Delay:       2 * time.Second, // until no change has come for 2 s
+				DebounceMax: time.Minute,     // but not longer than 1 min after the first
+			})
+			if err == nil {
+				fmt.Println("replaced:", receipts[0].Replaced)
+			}
+			return err
+		})
+	}
+	check(save(7, "a draft"))
+	check(save(7, "a title"))
+	// Output:
+	// replaced: false
+	// replaced: true
+}
+
 func Example_status() {
 	ctx := context.Background()
 	db := memory()

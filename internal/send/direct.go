@@ -96,7 +96,7 @@ func (t timed) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
 	return t.Insert.Enqueue(ctx, rows)
 }
 
-func (t timed) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error) {
+func (t timed) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored []table.Live, err error) {
 	t.begin()
 	return t.Insert.EnqueueNew(ctx, rows)
 }

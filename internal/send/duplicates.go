@@ -15,7 +15,7 @@ import (
 // Insert has the statements: see table.Insert.
 type Insert interface {
 	Enqueue(ctx context.Context, rows []sqlbatch.Row) error
-	EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error)
+	EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored []table.Live, err error)
 	Find(ctx context.Context, ids [][16]byte, keys []string) (found []table.Live, err error)
 }
 
@@ -87,8 +87,12 @@ const (
 func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row,
 	err error) {
 	index := make(map[[16]byte]int, len(rows))
+	var byKey map[string]int // of rows that keep or replace a queued message
 	for n := range rows {
 		index[rows[n].ID] = n
+		if rows[n].OnDuplicate != sqlbatch.KeepFirst {
+			byKey = with(byKey, rows[n].Key, n)
+		}
 	}
 	pause := batch.Backoff{Low: batch.LowPause, High: keyPauseHigh}
 	tries, before := 0, len(rows)
@@ -104,7 +108,7 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 			batch.Sleep(ctx, pause.Pause())
 		}
 		tries++
-		var stored [][16]byte
+		var stored []table.Live
 		if stored, refused = i.EnqueueNew(ctx, open); refused != nil {
 			if i.Classify(refused) == sqlbatch.Duplicate {
 				continue
@@ -112,8 +116,13 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 			return open, refused
 		}
 		isStored := make(map[[16]byte]bool, len(stored))
-		for _, id := range stored {
-			isStored[id] = true
+		for _, l := range stored {
+			if n, met := byKey[l.Key]; met && rows[n].ID != l.ID {
+				kept := rows[n].OnDuplicate == sqlbatch.KeepQueued
+				receipts[n] = Receipt{ID: l.ID, Duplicate: kept, Replaced: !kept}
+				l.ID = rows[n].ID
+			}
+			isStored[l.ID] = true
 		}
 		var missing []sqlbatch.Row
 		for _, row := range open {
@@ -129,7 +138,8 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 }
 
 // explain looks up what kept rows from being stored: their own ID (they are stored already) or a message with their
-// key. It returns the rows for which it found neither: they are to be stored again.
+// key. It returns the rows for which it found neither: they are to be stored again. So are rows that do not keep the
+// first message: the one with their key was leased meanwhile.
 func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts []Receipt,
 	index map[[16]byte]int) (again []sqlbatch.Row, err error) {
 	for len(missing) > 0 {
@@ -157,7 +167,7 @@ func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts [
 			other, taken := byKey[row.Key]
 			switch {
 			case own[row.ID]:
-			case taken && row.Key != "":
+			case taken && row.Key != "" && row.OnDuplicate == sqlbatch.KeepFirst:
 				receipts[index[row.ID]] = Receipt{ID: other, Duplicate: true}
 			default:
 				again = append(again, row)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -101,4 +102,56 @@ func TestWhatComesBehindADedupKeyWithItsKeyIsAStatementOfItsOwn(t *testing.T) {
 	require.Equal(t, 2, send.Cut(rows, 2, 1<<20, of))
 	big := []sqlbatch.Row{{Body: make([]byte, 100)}, {Body: make([]byte, 10)}}
 	require.Equal(t, 1, send.Cut(big, 500, 50, of), "at least one")
+}
+
+// leftOut is a table whose message with the key "k" is leased when the first INSERT meets it.
+type leftOut struct {
+	send.Insert
+	calls []string
+}
+
+func (l *leftOut) EnqueueNew(_ context.Context, rows []sqlbatch.Row) ([]table.Live, error) {
+	l.calls = append(l.calls, "insert new")
+	if len(l.calls) == 1 {
+		return nil, nil
+	}
+	return []table.Live{{ID: rows[0].ID, Key: "k"}}, nil
+}
+
+func (l *leftOut) Find(context.Context, [][16]byte, []string) ([]table.Live, error) {
+	l.calls = append(l.calls, "find")
+	return []table.Live{{ID: idOf(9), Key: "k"}}, nil
+}
+
+// Its handler might have read the state before the send.
+func TestARowWhoseMessageWasLeasedMeanwhileIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for does := sqlbatch.KeepFirst; does <= sqlbatch.Debounce; does++ {
+			l, receipts := &leftOut{}, make([]send.Receipt, 1)
+			rows := []sqlbatch.Row{{ID: idOf(1), Key: "k", OnDuplicate: does}}
+			_, err := send.Inserts{Insert: l, Classify: classify, FindIDs: 100}.StoreNew(t.Context(), rows, receipts)
+			require.NoError(t, err)
+			if does == sqlbatch.KeepFirst {
+				require.Equal(t, []send.Receipt{{ID: idOf(9), Duplicate: true}}, receipts)
+				continue
+			}
+			require.Equal(t, []string{"insert new", "find", "insert new"}, l.calls, does)
+			require.Equal(t, make([]send.Receipt, 1), receipts, does)
+		}
+	})
+}
+
+func TestAStatementHasOneOnDuplicate(t *testing.T) {
+	of := func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, false }
+	row := sqlbatch.Row{OnDuplicate: sqlbatch.Debounce, DebounceMax: 1}
+	first, second := row, row
+	first.Key, second.Key = "1", "2"
+	rows := []sqlbatch.Row{first, {}, second}
+	for _, next := range []sqlbatch.Row{
+		{Key: "3"}, {Key: "3", OnDuplicate: sqlbatch.Replace},
+		{Key: "3", OnDuplicate: sqlbatch.Debounce, DebounceMax: 2},
+	} {
+		require.Equal(t, 3, send.Cut(append(rows, next), 500, 1<<20, of))
+	}
+	require.Equal(t, 4, send.Cut(append(rows, sqlbatch.Row{}), 500, 1<<20, of), "without a key it may be in any")
 }

@@ -155,11 +155,15 @@ func (f *fake) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
 	return err
 }
 
-func (f *fake) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) ([][16]byte, error) {
+func (f *fake) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored []table.Live, err error) {
 	if err := f.run(ctx, "insert new", rows); err != nil {
 		return nil, err
 	}
-	return f.commit("insert new", rows, true)
+	ids, err := f.commit("insert new", rows, true)
+	for _, id := range ids {
+		stored = append(stored, table.Live{ID: id})
+	}
+	return stored, err
 }
 
 func (f *fake) Find(ctx context.Context, ids [][16]byte, keys []string) (found []table.Live, err error) {

@@ -15,13 +15,14 @@ type Item struct {
 	Index  int   // in Call
 	Origin any   // of an item without a Call: the producer's message
 
-	duplicate *Receipt // of the message that it duplicates, or nil. To be read when its outcome is no error
+	duplicate *Receipt // of the message that it met, or nil. To be read when its outcome is no error
 }
 
 // Receipt reports how a row was stored.
 type Receipt struct {
-	ID        [16]byte // of the message in the queue if Duplicate
-	Duplicate bool     // a message with its dedup key was in the queue
+	ID        [16]byte // of the message in the queue if Duplicate or Replaced
+	Duplicate bool     // a message with its dedup key was in the queue, and is as it was
+	Replaced  bool     // that message has its contents now
 }
 
 // Outcome is the outcome of an item.
@@ -57,38 +58,40 @@ func (c *Call) Resolve(i int, o Outcome) {
 }
 
 // Cut returns how many of items fit one statement: no more than rows and bytes allow (at least
-// one), and no dedup key or chosen ID twice. It ends before an item that follows a message with a
-// dedup key and the same order key: that message might be stored by a second INSERT, because it
+// one), no dedup key or chosen ID twice, and one OnDuplicate. It ends before an item that follows a
+// message with a dedup key and the same order key: that message might be stored by a second INSERT, because it
 // duplicated a message that left the queue at this moment.
 func Cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, given bool)) int {
 	var keys, closed map[string]bool // closed: by order key
 	var ids map[[16]byte]bool
+	var keyed *sqlbatch.Row
 	size := 0
 	for i := range items {
 		row, given := of(&items[i])
 		size += len(row.Body) + len(row.Headers)
 		if i == rows || i > 0 && size > bytes || row.Key != "" && keys[row.Key] || given && ids[row.ID] ||
-			closed[row.OrderKey] {
+			closed[row.OrderKey] || row.Key != "" && keyed != nil &&
+			(row.OnDuplicate != keyed.OnDuplicate || row.DebounceMax != keyed.DebounceMax) {
 			return i
 		}
 		if row.Key != "" && row.OrderKey != "" {
-			closed = with(closed, row.OrderKey)
+			closed = with(closed, row.OrderKey, true)
 		}
 		if row.Key != "" {
-			keys = with(keys, row.Key)
+			keyed, keys = row, with(keys, row.Key, true)
 		}
 		if given {
-			ids = with(ids, row.ID)
+			ids = with(ids, row.ID, true)
 		}
 	}
 	return len(items)
 }
 
-// with adds a key to a set. It makes the set for the first key.
-func with[K comparable](set map[K]bool, key K) map[K]bool {
-	if set == nil {
-		set = map[K]bool{}
+// with adds an entry to a map. It makes the map for the first one.
+func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
+	if m == nil {
+		m = map[K]V{}
 	}
-	set[key] = true
-	return set
+	m[key] = v
+	return m
 }

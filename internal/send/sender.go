@@ -327,7 +327,7 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 	for i, item := range items {
 		// What it is a duplicate of may leave
 		if dup := receipts[i]; !isOpen[item.Row.ID] && (err == nil || !dup.Duplicate) {
-			if dup.Duplicate {
+			if dup != (Receipt{}) {
 				item.duplicate = &dup
 			}
 			written = append(written, item)

@@ -3,6 +3,7 @@ package table
 import (
 	"context"
 	"database/sql"
+	"slices"
 
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -30,12 +31,18 @@ func (i Insert) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
 	return i.Run(ctx, i.Build.Enqueue(rows), nil)
 }
 
-// EnqueueNew stores the rows whose ID and dedup key are not in the queue yet, and returns their IDs.
-func (i Insert) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored [][16]byte, err error) {
-	err = i.Run(ctx, i.Build.EnqueueNew(rows), func(rows *sql.Rows) error {
-		var raw sql.RawBytes
-		err := rows.Scan(&raw)
-		stored = append(stored, id(raw))
+// EnqueueNew stores the rows whose ID and dedup key are not in the queue yet, and returns them, without their keys. If
+// OnDuplicate of a row is not KeepFirst, it also returns the messages with such keys that it has kept or replaced, and
+// all with their keys: see sqlbatch.Queue.EnqueueOver.
+func (i Insert) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored []Live, err error) {
+	var raw, key sql.RawBytes
+	st, columns := i.Build.EnqueueNew, []any{&raw}
+	if slices.ContainsFunc(rows, func(r sqlbatch.Row) bool { return r.OnDuplicate != sqlbatch.KeepFirst }) {
+		st, columns = i.Build.EnqueueOver, append(columns, &key)
+	}
+	err = i.Run(ctx, st(rows), func(rows *sql.Rows) error {
+		err := rows.Scan(columns...)
+		stored = append(stored, Live{ID: id(raw), Key: string(key)})
 		return err
 	})
 	return stored, err

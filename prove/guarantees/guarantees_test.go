@@ -22,7 +22,7 @@ func run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	t.Parallel()
 	for _, suite := range [][]test{
-		delivery, leasing, cancelling, settling, stopping, draining, handleBatches, sending, dedupKeys, transacting, inTx, queueSend, plainOrder, catchUp, buffers, reading, piping,
+		delivery, leasing, cancelling, settling, stopping, draining, handleBatches, sending, dedupKeys, onDuplicate, transacting, inTx, queueSend, plainOrder, catchUp, buffers, reading, piping,
 		admin, adminSelections, queueEmpty, stopWhenIdle, adminWhileUsed, runNow, rejectedDatabases, outages, hangingDrivers, hangingStatements, slowStatements, failingMessages, blockedPipes, sessions, userFunctions, hooks, middleware, wrappedDrivers, codecs, contexts, processes, claiming, expiredLeases, crashes, messageTTL, consumerRecords, keptLeases, queueDrop, parallelBatches, largeClaims, waking, wakingStatements, wakingSlots,
 		queueKinds, queueSpecs, ordered, orderedReading, orderedReads, orderedConsumers, orderedSlots, orderedLostLeases, orderedBlocked, orderedLocks, foreign, viewAndProcedure, packageTables,
 	} {

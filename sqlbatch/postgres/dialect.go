@@ -84,6 +84,7 @@ type texts struct {
 	causes, walk, walkGroup, walkBare                                                      string
 	bodies                                                                                 map[bool]string // true: of dead messages
 	drop                                                                                   []string
+	keep, replace                                                                          string // of a plain queue
 	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                  string
 	trim                                                                                   map[sqlbatch.State]string
 	sample, counted, samples, thin                                                         string
@@ -104,6 +105,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		enqueue:     r.Replace(enqueueText(r.ordered)),
 		begun:       r.Replace(enqueueBegunText(r.ordered)),
 		enqueueNew:  r.Replace(enqueueText(r.ordered) + newOnly),
+		keep:        r.Replace(overText(keeping)),
+		replace:     r.Replace(overText(replacing)),
 		find:        r.Replace(findText),
 		look:        r.Replace(lookText),
 		claim:       r.Replace(claimText),

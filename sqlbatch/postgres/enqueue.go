@@ -13,8 +13,12 @@ import (
 //
 // It takes no lock that others wait for, except for another insert of the same id or key, which waits until this
 // transaction ends.
-const plainEnqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body)
-SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
+const plainEnqueueText = `INSERT INTO {live} (` + sentColumns + `)
+` + plainRowsText
+
+const sentColumns = `id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body`
+
+const plainRowsText = `SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
        CASE WHEN r.type > 0 THEN convert_from(substring(r.names FROM r.key + 1 FOR r.type), 'UTF8') END,
        CASE WHEN length(r.names) > r.key + r.type THEN substring(r.names FROM r.key + r.type + 1) END,
@@ -84,6 +88,45 @@ const newOnly = `
 ON CONFLICT DO NOTHING
 RETURNING uuid_send(id)`
 
+// overText returns the statement that keeps queued messages with the keys of rows, or replaces them by set. Leased messages lose their keys
+// first: the count makes the INSERT wait for that, and the unique index does not count what this statement has updated. ON CONFLICT decides
+// by the newest version of a message, so one that is leased meanwhile is neither changed nor returned. $12 is DebounceMax, NULL for none.
+//
+// It locks messages in the order of their keys, first the leased ones. If two statements differ in which these are, one of them might
+// fail with class RolledBack.
+func overText(set string) string {
+	return `WITH r AS MATERIALIZED (
+  SELECT * FROM (
+` + plainRowsText + `) AS s (` + sentColumns + `)
+  WHERE NOT EXISTS (SELECT 1 FROM {live} AS e WHERE e.id = s.id OFFSET 0)
+),
+leased AS MATERIALIZED (
+  UPDATE {live} AS q SET dedup_key = NULL
+  FROM r
+  WHERE q.dedup_key = ANY (ARRAY[r.dedup_key]) AND q.dedup_key IS NOT NULL AND q.leased_by IS NOT NULL
+  RETURNING q.id
+)
+INSERT INTO {live} AS q (` + sentColumns + `)
+SELECT ` + sentColumns + ` FROM r WHERE (SELECT count(*) FROM leased) >= 0
+ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET ` + set + `
+WHERE q.leased_by IS NULL
+RETURNING uuid_send(q.id), ` + textBytes("q.dedup_key")
+}
+
+const (
+	// keeping locks the message: a claim before the end of the transaction would handle the state before it.
+	keeping = `fence = q.fence`
+
+	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. A
+	// message that waits longer than $12 is due.
+	replacing = `fence = q.fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
+  due_at = CASE WHEN q.enqueued_at + $12::bigint > excluded.enqueued_at THEN least(excluded.due_at, q.enqueued_at + $12::bigint)
+                WHEN q.due_at > excluded.enqueued_at AND $12::bigint IS NOT NULL THEN excluded.enqueued_at
+                WHEN q.due_at < excluded.enqueued_at AND q.priority <> excluded.priority THEN excluded.enqueued_at
+                ELSE q.due_at END,
+  expires_at = excluded.expires_at, type = excluded.type, headers = excluded.headers, body = excluded.body`
+)
+
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.rowList(q.enqueue, rows) }
 
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement {
@@ -99,6 +142,18 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	st := q.rowList(q.enqueueNew, byKey)
 	if q.ordered && len(rows) > 0 && &byKey[0] != &rows[0] {
 		st.Args[placesArg] = places(rows, byKey)
+	}
+	return st
+}
+
+func (q *queue) EnqueueOver(rows []sqlbatch.Row) sqlbatch.Statement {
+	if q.ordered {
+		return sqlbatch.Statement{}
+	}
+	mode, most := build.Over(rows)
+	st := q.rowList(q.keep, sortedBy(rows, func(a, b sqlbatch.Row) int { return strings.Compare(a.Key, b.Key) }))
+	if mode != sqlbatch.KeepQueued {
+		st.Text, st.Args = q.replace, append(st.Args, most)
 	}
 	return st
 }

@@ -42,6 +42,7 @@ type rights struct {
 	part4  string // of schedules
 	part5  string // of batches
 	part6  string // of results
+	part7  string // of OnDuplicate
 }
 
 func newRights(t *testing.T) *rights {
@@ -56,6 +57,8 @@ func newRights(t *testing.T) *rights {
 	part4, part5, ok := strings.Cut(part4, "-- Part 5")
 	require.True(t, ok)
 	part5, part6, ok := strings.Cut(part5, "-- Part 6")
+	require.True(t, ok)
+	part6, part7, ok := strings.Cut(part6, "-- Part 7")
 	require.True(t, ok)
 	var names, own []string
 	for _, role := range roles {
@@ -77,7 +80,7 @@ func newRights(t *testing.T) *rights {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 	t.Cleanup(cancel)
-	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5, part6}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5, part6, part7}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -364,6 +367,17 @@ func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
 		require.NoError(t, err, text)
 	}
 	r.refuses(r.as("operator"), "DELETE FROM chanq__results")
+}
+
+func TestTheDocumentedPermissionsForOnDuplicateSuffice(t *testing.T) {
+	r := newRights(t).migrated()
+	q, err := chanq.Open[string](r.ctx, r.as("producer"), "orders", chanq.Config{})
+	require.NoError(t, err)
+	r.requireRefused(suite.SendsOver(r.ctx, q))
+	_, err = r.as("migrator").ExecContext(r.ctx, r.rename.Replace("-- "+r.part7))
+	require.NoError(t, err)
+	require.NoError(t, suite.SendsOver(r.ctx, q))
+	r.refuses(r.as("producer"), "SELECT last_error FROM chanq_orders", "UPDATE chanq_orders SET leased_by = NULL", "DELETE FROM chanq_orders")
 }
 
 func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {

@@ -39,6 +39,7 @@ var remedies = map[string]string{
 type queue struct {
 	seal.Seal
 	enqueue, enqueueNew, find, look                           string
+	unkey, keep, replace                                      string // of a plain queue
 	claim, contents, nextDue, rescan, rescue                  string
 	dueOrLocked                                               string
 	ack, archiveInsert, extend                                string
@@ -72,7 +73,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	text := r.Replace
 	q := &queue{
 		ordered: r.ordered,
-		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
+		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), unkey: text(unkeyText), keep: text(overText(keeping)), replace: text(overText(replacing)), find: text(findText), look: text(lookText),
 		claim: text(lanes(claimText, claimLane, claimRange)), contents: text(contentsText),
 		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")), rescue: text(rescueText),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),

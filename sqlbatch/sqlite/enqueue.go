@@ -47,6 +47,35 @@ WHERE true
 ON CONFLICT DO NOTHING
 RETURNING id`
 
+// overText returns the upsert that keeps queued messages with the keys of rows, or replaces them by set. A leased one has lost its key by
+// unkeyText before. The order of the two clauses matters: a row whose id exists changes nothing.
+func overText(set string) string {
+	return enqueueText + `
+WHERE true
+ON CONFLICT (id) DO NOTHING
+ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET ` + set + `
+RETURNING id, dedup_key`
+}
+
+const (
+	unkeyText = `UPDATE {live} SET dedup_key = NULL WHERE rowid IN (SELECT q.rowid FROM (
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + {row size} FROM n WHERE o + {row size} < length(?1))
+  SELECT substr(?1, o, 16) AS id, CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) AS dedup_key
+  FROM n) AS r CROSS JOIN {live} AS q ON q.dedup_key = r.dedup_key AND q.dedup_key IS NOT NULL
+WHERE q.leased_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {live} AS e WHERE e.id = r.id))`
+
+	keeping = `fence = fence`
+
+	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. ?4 is
+	// DebounceMax, NULL for none: a message that waits longer is due.
+	replacing = `fence = fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
+  due_at = CASE WHEN enqueued_at + ?4 > excluded.enqueued_at THEN min(excluded.due_at, enqueued_at + ?4)
+                WHEN due_at > excluded.enqueued_at AND ?4 IS NOT NULL THEN excluded.enqueued_at
+                WHEN due_at < excluded.enqueued_at AND priority <> excluded.priority THEN excluded.enqueued_at
+                ELSE due_at END,
+  expires_at = excluded.expires_at, type = excluded.type, headers = excluded.headers, body = excluded.body`
+)
+
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.packRows(q.enqueue, rows) }
 
 // EnqueueBegun is Enqueue: with one writer at a time rows are always in order.
@@ -57,6 +86,19 @@ func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.packRows(q.enqueueNew, rows)
+}
+
+func (q *queue) EnqueueOver(rows []sqlbatch.Row) sqlbatch.Statement {
+	if q.ordered {
+		return sqlbatch.Statement{}
+	}
+	mode, most := build.Over(rows)
+	st := q.packRows(q.keep, rows)
+	st.Prior = []sqlbatch.Statement{{Text: q.unkey, Args: st.Args[:2]}}
+	if mode != sqlbatch.KeepQueued {
+		st.Text, st.Args = q.replace, append(st.Args, most)
+	}
+	return st
 }
 
 func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {

@@ -87,7 +87,7 @@ func TestPlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "dead-letter", "get", "cancel", "run-now", "find", "look", "rescue", "contents",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "dead-letter", "get", "cancel", "run-now", "find", "look", "rescue", "contents", "enqueue-keep-queued", "enqueue-replace",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "browse-ready", "browse-scheduled", "browse-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and the rows of a subquery are always
@@ -145,6 +145,7 @@ func TestPlans(t *testing.T) {
 		require.Contains(t, plans["cancel"], "SEARCH "+live+" USING COVERING INDEX sqlite_autoindex_chanq_orders_1 (id=?)", plans["cancel"])
 		require.Contains(t, plans["find"], "sqlite_autoindex_chanq_orders_1 (id=?)", plans["find"])
 		require.Contains(t, plans["find"], "ux_chanq_orders__dedup (dedup_key=?)", plans["find"])
+		require.Contains(t, plans["enqueue-replace"], "SEARCH q USING INDEX ux_chanq_orders__dedup (dedup_key=?)", plans["enqueue-replace"])
 		require.Contains(t, plans["trim"], "ix_chanq_orders__done_ended", plans["trim"])
 	}
 	t.Run("rows=0", check)

@@ -48,7 +48,7 @@ WHERE ` + rowGiven + `;
 //
 // FORCESEEK with INDEX: error 8622 when an index is missing, never a silent scan that would lock the table. LOOP JOIN and FORCE ORDER: from
 // the rows to the probes, with any statistics.
-const enqueueNewText = settling + `DECLARE @new TABLE (n int NOT NULL PRIMARY KEY CLUSTERED);
+const enqueueNewText = settling + `{over}DECLARE @new TABLE (n int NOT NULL PRIMARY KEY CLUSTERED);
 INSERT INTO @new (n)
 SELECT v.n
 FROM (VALUES {probes}) AS v ({probed})
@@ -58,13 +58,71 @@ WHERE ` + rowGiven + `
     FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
     WHERE e.id = ` + rowID + `){keyless}
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-` + now + `{enter}INSERT INTO {live} WITH (ROWLOCK) ({columns})
-OUTPUT inserted.id
+{now}{enter}INSERT INTO {live} WITH (ROWLOCK) ({columns})
+OUTPUT inserted.id{returned}
 SELECT {values}
 FROM (VALUES {rows}) AS v ({parameters})
 INNER JOIN @new AS w ON w.n = v.n
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 {leave}`
+
+// enqueueOverText first notes which live messages have the keys of rows: an S lock on an entry of UX must not be held during a wait for
+// the row, which an ack locks before its entries. It then locks these rows by PK, in the order of keys, and looks again whether a
+// consumer leases them. A leased one loses its key, and another one is kept or replaced. Then follows enqueueNewText. A row that is leased
+// meanwhile keeps its key, and the INSERT leaves it out.
+//
+// It reads no body: producers need not have that permission.
+const enqueueOverText = `DECLARE @met TABLE (n int NOT NULL PRIMARY KEY CLUSTERED, id binary(16) NOT NULL);
+INSERT INTO @met (n, id)
+SELECT v.n, k.id
+FROM (VALUES {probes}) AS v ({probed})
+INNER JOIN {live} AS k WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK) ON k.dedup_key = v.k AND k.dedup_key IS NOT NULL
+WHERE ` + rowGiven + `
+  AND NOT EXISTS (
+    SELECT 1
+    FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+    WHERE e.id = ` + rowID + `)
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+UPDATE q
+SET dedup_key = NULL
+FROM @met AS w
+INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id
+WHERE q.dedup_key IS NOT NULL AND q.leased_by IS NOT NULL
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+` + now + `UPDATE q
+SET {set}
+OUTPUT inserted.id, inserted.dedup_key
+FROM (VALUES {rows}) AS v ({parameters})
+INNER JOIN @met AS w ON w.n = v.n
+INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id
+WHERE q.dedup_key IS NOT NULL AND q.leased_by IS NULL
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+const (
+	// keeping locks the message: a claim before the end of the transaction would handle the state before it.
+	keeping = `fence = q.fence`
+
+	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. A
+	// message that waits longer than @most is due.
+	replacing = `fence = q.fence + 1,
+    attempts = 0,
+    lapses = 0,
+    last_error = NULL,
+    priority = ` + markedPriority + `,
+    due_at = CASE
+        WHEN ` + latest + ` > ` + markedDue + ` THEN ` + markedDue + `
+        WHEN ` + latest + ` > @now THEN ` + latest + `
+        WHEN q.due_at > @now AND @most IS NOT NULL THEN @now
+        WHEN q.due_at < @now AND q.priority <> ` + markedPriority + ` THEN @now
+        ELSE q.due_at END,
+    expires_at = ` + markedExpiry + `,
+    [type] = ` + markedType + `,
+    headers = v.h,
+    body = v.b`
+
+	latest = `DATEADD(millisecond, CONVERT(int, SUBSTRING(@most, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@most, 1, 4)), q.enqueued_at))`
+)
 
 const (
 	now     = "DECLARE @now datetime2(3) = SYSUTCDATETIME();\n"
@@ -104,6 +162,15 @@ const (
 	rowGiven  = `v.n % 256 < DATALENGTH(v.i) / 16`
 )
 
+// The values in m of a row of a plain queue.
+const (
+	markedPriority = `CONVERT(smallint, SUBSTRING(v.m, 1, 1)) - 1`
+	markedDue      = `DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 2, 4)), @now))`
+	markedExpiry   = `CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END`
+	markedType = `CASE WHEN DATALENGTH(v.m) > 17 THEN SUBSTRING(v.m, 18, 100) END`
+)
+
 // rowPart has columns of a row, which a batch sends if one of its rows has a value there. ID and body are always sent.
 type rowPart struct {
 	parameter, kind string // of each row; "" is none
@@ -115,12 +182,11 @@ var (
 	bareParts = rowPart{"", "", "id, due_at, enqueued_at", rowID + `, @now, @now`}
 	// markParts: m has priority + 1, delay, time to live and type.
 	markParts = rowPart{"m", "varbinary(117)", "id, priority, due_at, enqueued_at, expires_at, [type]", rowID + `,
-       CONVERT(smallint, SUBSTRING(v.m, 1, 1)) - 1,
-       DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 2, 4)), @now)),
+       ` + markedPriority + `,
+       ` + markedDue + `,
        @now,
-       CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
-            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END,
-       CASE WHEN DATALENGTH(v.m) > 17 THEN SUBSTRING(v.m, 18, 100) END`}
+       ` + markedExpiry + `,
+       ` + markedType}
 	// orderedParts: m has time to live, slot, place in the INSERT, length of the order key, order key and type.
 	orderedParts = rowPart{"m", "varbinary(315)", "id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, [type]", rowID + `,
        @now,
@@ -138,10 +204,11 @@ var (
 )
 
 // insertShape is what the text of an enqueue depends on. There are ten sizes, since a text per count of rows would fill the plan cache, and
-// eight combinations of columns. The messages of a queue usually have one or two of these.
+// eight combinations of columns. The messages of a queue usually have one or two of these. An enqueueOverText has all columns.
 type insertShape struct {
-	fresh               bool // enqueueNewText
-	size                int  // a power of two
+	fresh               bool                 // enqueueNewText
+	over                sqlbatch.OnDuplicate // KeepQueued or Replace: with enqueueOverText
+	size                int                  // a power of two
 	mark, keys, headers bool
 }
 
@@ -181,13 +248,20 @@ func (s *inserts) make(shape insertShape) insert {
 	}
 	parts = append(parts, bodyParts)
 	if shape.fresh {
-		template = enqueueNewText
+		over, when, returned := "", now, ""
+		if set, is := map[sqlbatch.OnDuplicate]string{sqlbatch.KeepQueued: keeping, sqlbatch.Replace: replacing}[shape.over]; is {
+			over, when, returned = strings.Replace(enqueueOverText, "{set}", set, 1), "", ", inserted.dedup_key"
+		}
+		template = strings.NewReplacer("{over}", over, "{now}", when, "{returned}", returned).Replace(enqueueNewText)
 	}
 
 	var columns, values []string
 	parameters, declaration := "i, n", "@i varbinary(8000)"
 	if shape.size > idsOfList {
 		declaration += ",@j varbinary(8000)"
+	}
+	if shape.over == sqlbatch.Replace {
+		declaration += ",@most varbinary(8)"
 	}
 	for _, p := range parts {
 		columns, values = append(columns, p.columns), append(values, p.values)
@@ -224,7 +298,7 @@ func (s *inserts) make(shape insertShape) insert {
 }
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
-	return q.enqueueRows(false, rows, func(a, b placed) int { return build.CompareIDs(a.ID, b.ID) })
+	return q.enqueueRows(insertShape{}, nil, rows, func(a, b placed) int { return build.CompareIDs(a.ID, b.ID) })
 }
 
 // EnqueueBegun is Enqueue: on SQL Server a session without permissions cannot read the start time of its transaction.
@@ -234,9 +308,24 @@ func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
-	return q.enqueueRows(true, rows, func(a, b placed) int {
-		return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
-	})
+	return q.enqueueRows(insertShape{fresh: true}, nil, rows, byKey)
+}
+
+func byKey(a, b placed) int {
+	return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
+}
+
+func (q *queue) EnqueueOver(rows []sqlbatch.Row) sqlbatch.Statement {
+	if q.ordered {
+		return sqlbatch.Statement{}
+	}
+	does, most := build.Over(rows)
+	var span []byte
+	if ms, bounded := most.(int64); bounded {
+		span = packSpan(nil, ms)
+	}
+	shape := insertShape{fresh: true, over: min(does, sqlbatch.Replace), mark: true, keys: true, headers: true}
+	return q.enqueueRows(shape, span, rows, byKey)
 }
 
 // placed is a row and its place among the rows of its INSERT, which are stored in another order.
@@ -246,9 +335,9 @@ type placed struct {
 }
 
 // enqueueRows fills the smallest size that holds the rows. The bodies are not copied. The parameters have no names: these would cost the
-// client five allocations per row.
-func (q *queue) enqueueRows(fresh bool, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
-	shape := insertShape{fresh: fresh, size: 1 << bits.Len(uint(max(len(rows), 1)-1)), mark: q.ordered}
+// client five allocations per row. most is @most.
+func (q *queue) enqueueRows(shape insertShape, most []byte, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
+	shape.size, shape.mark = 1<<bits.Len(uint(max(len(rows), 1)-1)), shape.mark || q.ordered
 	sorted := make([]placed, len(rows))
 	for i := range rows {
 		r := &rows[i]
@@ -268,6 +357,9 @@ func (q *queue) enqueueRows(fresh bool, rows []sqlbatch.Row, order func(a, b pla
 	args := append(make([]any, 0, 4+4*shape.size), st.text, st.declaration, ids[:min(len(ids), idBytes*idsOfList)])
 	if shape.size > idsOfList {
 		args = append(args, ids[idBytes*idsOfList:])
+	}
+	if shape.over == sqlbatch.Replace {
+		args = append(args, most)
 	}
 	var marks []byte
 	for i := range shape.size {

@@ -49,11 +49,15 @@ func TestEnqueueRespectsTheParameterLimit(t *testing.T) {
 		q, rows := sqlserver.Dialect.Queue(n), batchOf(sqlserver.Dialect.Traits().EnqueueRows, shapes[7])
 		require.Equal(t, 2050, len(q.Enqueue(rows).Args)-2)
 		require.Equal(t, 2050, len(q.EnqueueNew(rows).Args)-2, "2,098 are accepted")
+		if n.Slots == 0 {
+			rows[0].OnDuplicate = sqlbatch.Debounce
+			require.Equal(t, 2051, len(q.EnqueueOver(rows).Args)-2)
+		}
 	}
 }
 
 // A server plans each text. A queue has at most 160 texts of its enqueues: ten sizes, eight shapes, for messages that are known to be new and
-// for others. An ordered queue has half of that.
+// for others. An ordered queue has half of that. Rows of EnqueueOver have 20 more, of one shape.
 func TestEnqueuesHaveTenSizesOfEightShapes(t *testing.T) {
 	for kind, names := range kinds {
 		q, texts := sqlserver.Dialect.Queue(names), map[serverText]bool{}
@@ -69,6 +73,18 @@ func TestEnqueuesHaveTenSizesOfEightShapes(t *testing.T) {
 			}
 		}
 		require.Len(t, texts, map[string]int{"plain": 160, "ordered": 80}[kind])
+		if kind == "ordered" {
+			continue
+		}
+		clear(texts)
+		for _, shape := range shapes {
+			for i := range 10 {
+				for _, shape.OnDuplicate = range []sqlbatch.OnDuplicate{sqlbatch.KeepQueued, sqlbatch.Replace, sqlbatch.Debounce} {
+					texts[textOf(t, q.EnqueueOver(batchOf(1<<i, shape)))] = true
+				}
+			}
+		}
+		require.Len(t, texts, 20)
 	}
 }
 

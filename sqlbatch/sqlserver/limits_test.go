@@ -111,7 +111,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			note(t, q.EnqueueNew(batchOf(n, shape)))
 		}
 	}
-	const all = 60 + 160
+	const all = 62 + 160
 	require.Equal(t, all, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {

@@ -34,6 +34,9 @@ const (
 	rightsSchedules
 	rightsBatches
 	rightsResults
+	rightsOnDuplicate
+
+	rightsParts
 )
 
 // rightsScript returns a part of docs/rights/sqlserver.sql.
@@ -42,7 +45,7 @@ func rightsScript(t *testing.T, part int) string {
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
 	parts := regexp.MustCompile("(?m)^-- Part [2-9],").Split(string(text), -1)
-	require.Len(t, parts, rightsResults+1)
+	require.Len(t, parts, rightsParts)
 	return "-- Part" + parts[part]
 }
 
@@ -282,6 +285,23 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 		runs(operator, q.Browse(state, 10, nil, sqlbatch.Filter{}), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	refuses(operator, "UPDATE dbo.chanq__slots SET consumer = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders__seq")
+}
+
+func TestTheDocumentedPermissionsForOnDuplicateSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	producer := login(t, ctx, q, "chanq_producer")
+	orders, err := chanq.Open[string](ctx, producer, "orders", chanq.Config{})
+	require.NoError(t, err)
+	requireRefused(t, 229, suite.SendsOver(ctx, orders))
+	_, err = q.DB().ExecContext(ctx, rightsScript(t, rightsOnDuplicate))
+	require.NoError(t, err)
+	require.NoError(t, suite.SendsOver(ctx, orders))
+	for _, text := range []string{"SELECT body FROM dbo.chanq_orders", "SELECT headers FROM dbo.chanq_orders"} {
+		_, err = producer.ExecContext(ctx, text)
+		requireRefused(t, 230, err)
+	}
 }
 
 func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {

@@ -213,3 +213,13 @@ func (w Words) Replace(template string) string {
 		}
 	}
 }
+
+// Over returns what rows of EnqueueOver do with duplicates, and their DebounceMax in milliseconds, nil for none.
+func Over(rows []sqlbatch.Row) (does sqlbatch.OnDuplicate, most any) {
+	for i := range rows {
+		if does = max(does, rows[i].OnDuplicate); rows[i].OnDuplicate == sqlbatch.Debounce {
+			most = Milliseconds(rows[i].DebounceMax)
+		}
+	}
+	return does, most
+}

@@ -72,6 +72,13 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"trim":          q.Trim(sqlbatch.Done, d, n, int64(n)),
 		"trim-dead":     q.Trim(sqlbatch.Dead, d, n, int64(n)),
 	}
+	over := []sqlbatch.Row{row}
+	for _, over[0].OnDuplicate = range []sqlbatch.OnDuplicate{sqlbatch.KeepQueued, sqlbatch.Replace, sqlbatch.Debounce} {
+		over[0].DebounceMax = d * time.Duration(over[0].OnDuplicate/sqlbatch.Debounce)
+		if st := q.EnqueueOver(over); st.Text != "" { // of a plain queue
+			calls["enqueue-"+over[0].OnDuplicate.String()] = st
+		}
+	}
 	if wear := q.Bloat(); wear.Text != "" { // Vacuum runs outside of a transaction, and some callers run these in one
 		calls["wear"] = wear
 	}

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -25,6 +27,11 @@ var storing = []test{
 	{"WhatIsGivenIsStored", storesAll},
 	{"EnqueueIsAllOrNothing", allOrNothing},
 	{"EnqueueNewLeavesOutWhatIsThere", enqueueNew},
+	{"EnqueueOverKeepsAQueuedMessage", keepsQueued},
+	{"EnqueueOverReplacesAQueuedMessage", replacesQueued},
+	{"EnqueueOverTakesTheKeyOfALeasedMessage", takesKey},
+	{"EnqueueOverChangesNothingIfTheIDIsThere", sameIDOver},
+	{"EnqueueOverOfDebounceMovesTheDueTimeUpToItsBound", debounces},
 	{"TheInsertOfAnyProgramIsAMessage", plainInsert},
 	{"APriorityWithoutALaneIsRefused", noLane},
 	{"ATypeThatNoProducerSendsIsRefused", badType},
@@ -236,6 +243,144 @@ func enqueueNew(w *world) {
 	require.ElementsMatch(w, [][]any{{byte(1), nil, int64(5)}, {byte(2), `a"b`, int64(0)}}, found)
 }
 
+// over returns rows that do this with messages that have their keys.
+func over(does sqlbatch.OnDuplicate, rows ...sqlbatch.Row) []sqlbatch.Row {
+	for i := range rows {
+		if rows[i].Key != "" {
+			rows[i].OnDuplicate = does
+		}
+	}
+	return rows
+}
+
+// overs are what EnqueueOver does.
+var overs = []sqlbatch.OnDuplicate{sqlbatch.KeepQueued, sqlbatch.Replace, sqlbatch.Debounce}
+
+// storeOver runs EnqueueOver, and returns the first byte of each ID and its key.
+func (w *world) storeOver(q sqlbatch.Queue, does sqlbatch.OnDuplicate, rows ...sqlbatch.Row) (met map[byte]any) {
+	w.Helper()
+	met = map[byte]any{}
+	for _, row := range w.run(q.EnqueueOver(over(does, rows...))) {
+		met[row[0].(string)[0]] = row[1]
+	}
+	return met
+}
+
+func keepsQueued(w *world) {
+	w.send(sqlbatch.Row{ID: ID(1), Key: `a"\b`, Body: []byte("old")}, sqlbatch.Row{ID: ID(2), Key: "later", Delay: time.Hour, Body: []byte("old")})
+	before := []Entry{w.get(1), w.get(2)}
+	met := w.storeOver(w, sqlbatch.KeepQueued, sqlbatch.Row{ID: ID(5)}, sqlbatch.Row{ID: ID(3), Key: "later", Body: []byte("new")},
+		sqlbatch.Row{ID: ID(4), Key: `a"\b`, Body: []byte("new")}, sqlbatch.Row{ID: ID(6), Key: "free", Type: "t", Headers: []byte("h"), Priority: 1, Body: []byte("new")})
+	require.Equal(w, map[byte]any{1: `a"\b`, 2: "later", 5: nil, 6: "free"}, met)
+	require.Equal(w, before, []Entry{w.get(1), w.get(2)})
+	require.Equal(w, list("ready", 1, "t", "h", "new"), w.get(6).of("state", "priority", "type", "headers", "body"))
+	require.Empty(w, w.run(w.Look(ids(3, 4))))
+}
+
+func replacesQueued(w *world) {
+	w.send(sqlbatch.Row{ID: ID(1), Key: "a", TTL: time.Hour, Type: "was", Headers: []byte("was"), Body: []byte("old")},
+		sqlbatch.Row{ID: ID(2), Key: "b", Delay: time.Hour, Body: []byte("old")})
+	require.Equal(w, []byte{1}, w.claim(10))
+	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0], Error: "failed"}}))
+	require.Equal(w, []byte{1}, w.claim(10))
+	w.expire(1)
+	before := w.get(1)
+	require.Equal(w, list(2, "failed"), before.of("attempts", "last_error"))
+	due := []any{before["due_at"], w.get(2)["due_at"]}
+	met := w.storeOver(w, sqlbatch.Replace, sqlbatch.Row{ID: ID(3), Key: "a", Body: []byte("new")},
+		sqlbatch.Row{ID: ID(4), Key: "b", TTL: 2 * time.Hour, Type: "is", Headers: []byte("is"), Body: []byte("new")}, sqlbatch.Row{ID: ID(5), Key: "c"})
+	require.Equal(w, map[byte]any{1: "a", 2: "b", 5: "c"}, met)
+	after := w.get(1)
+	require.Equal(w, list("ready", nil, nil, nil, "new", 0, nil, due[0], before["enqueued_at"], "a"),
+		after.of("state", "type", "headers", "expires_at", "body", "attempts", "last_error", "due_at", "enqueued_at", "dedup_key"))
+	require.Greater(w, after["fence"], before["fence"], "no former holder settles the new body")
+	second := w.get(2)
+	require.Equal(w, list("scheduled", "is", "is", "new", due[1]), second.of("state", "type", "headers", "body", "due_at"))
+	require.InDelta(w, w.now()+(2*time.Hour).Milliseconds(), second["expires_at"], 10_000, "from this send on")
+	require.EqualValues(w, 0, ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))[1].Lapses)
+
+	// A message that moves to another priority is due now: claims have passed its old due time there.
+	w.send(sqlbatch.Row{ID: ID(7), Key: "d"}, sqlbatch.Row{ID: ID(8), Key: "e", Delay: time.Hour})
+	was := []any{w.get(7)["due_at"], w.get(8)["due_at"]}
+	w.storeOver(w.InTx(), sqlbatch.Replace, sqlbatch.Row{ID: ID(9), Key: "d", Priority: 2}, sqlbatch.Row{ID: ID(10), Key: "e", Priority: 2})
+	require.EqualValues(w, 2, w.get(7)["priority"])
+	require.Greater(w, w.get(7)["due_at"], was[0])
+	require.Equal(w, was[1], w.get(8)["due_at"])
+}
+
+func takesKey(w *world) {
+	for _, does := range overs {
+		for _, lapsed := range []bool{false, true} { // also without a rescue the holder can ack, and has handled the old message
+			w.exec("DELETE FROM chanq_orders")
+			w.send(sqlbatch.Row{ID: ID(1), Key: "a", Body: []byte("old")})
+			require.Equal(w, []byte{1}, w.claim(10))
+			if lapsed {
+				w.lapse(1)
+			}
+			before := w.get(1)
+			row := sqlbatch.Row{ID: ID(2), Key: "a", Delay: time.Hour, DebounceMax: time.Hour, Body: []byte("new")}
+			require.Equal(w, map[byte]any{2: "a"}, w.storeOver(w, does, row), does)
+			before["dedup_key"] = nil
+			require.Equal(w, before, w.get(1), does)
+			require.Equal(w, list("scheduled", "a", "new"), w.get(2).of("state", "dedup_key", "body"))
+			require.Len(w, w.run(w.Ack(w.items(1))), 1, "its lease is as it was")
+		}
+	}
+}
+
+// sameIDOver repeats a send whose outcome was unknown.
+func sameIDOver(w *world) {
+	for _, does := range overs {
+		w.exec("DELETE FROM chanq_orders")
+		row := sqlbatch.Row{ID: ID(1), Key: "a", Delay: time.Second, DebounceMax: time.Hour, Body: []byte("first")}
+		w.storeOver(w, does, row)
+		stored := w.get(1)
+		require.Empty(w, w.storeOver(w, does, row), does)
+		require.Equal(w, stored, w.get(1), "queued")
+
+		w.shift("chanq_orders.due_at", -time.Hour, w.is(1))
+		require.Equal(w, []byte{1}, w.claim(1))
+		leased := w.get(1)
+		require.Empty(w, w.storeOver(w, does, row), does)
+		require.Equal(w, leased, w.get(1), "leased")
+
+		other := row
+		other.ID, other.Body = ID(2), []byte("second")
+		require.Equal(w, map[byte]any{2: "a"}, w.storeOver(w, does, other))
+		require.Empty(w, w.storeOver(w, does, row))
+		require.Equal(w, list("a", "second"), w.get(2).of("dedup_key", "body"), "the first is there, though without its key")
+		w.shift("chanq_orders.due_at", -time.Hour, w.is(2))
+		require.Equal(w, []byte{2}, w.claim(1))
+		require.Empty(w, w.storeOver(w, does, row))
+		require.Equal(w, "a", w.get(2)["dedup_key"])
+	}
+}
+
+func debounces(w *world) {
+	row := sqlbatch.Row{ID: ID(1), Key: "a", Delay: time.Hour, DebounceMax: 90 * time.Minute}
+	send := func(n byte) Entry {
+		row.ID = ID(n)
+		require.Equal(w, map[byte]any{1: "a"}, w.storeOver(w, sqlbatch.Debounce, row))
+		return w.get(1)
+	}
+	first := send(1)
+	sent, hour := first["enqueued_at"].(int64), time.Hour.Milliseconds()
+	require.Equal(w, sent+hour, first["due_at"])
+	second := send(2)
+	require.Greater(w, second["due_at"], first["due_at"], "it is due an hour after the last send")
+	require.InDelta(w, w.now()+hour, second["due_at"], 10_000)
+	require.Equal(w, sent, second["enqueued_at"])
+	w.shift("chanq_orders.enqueued_at", -time.Hour, w.is(1))
+	require.Equal(w, sent-hour+(90*time.Minute).Milliseconds(), send(3)["due_at"], "90 minutes after the first")
+	w.shift("chanq_orders.enqueued_at", -time.Hour, w.is(1))
+	late := send(4)["due_at"].(int64)
+	require.InDelta(w, w.now(), late, 10_000, "the bound is over: it is due now")
+	require.Equal(w, late, send(5)["due_at"], "and keeps its place")
+	row.Priority = 1
+	require.Greater(w, send(6)["due_at"], late, "a new place has it in another priority")
+	require.Equal(w, []byte{1}, w.claim(10))
+}
+
 // A program without chanq sends with an INSERT of a body.
 func plainInsert(w *world) {
 	before := w.now()
@@ -328,4 +473,20 @@ func settleAll[T any](w *world, all []T, most int, settle func([]T) sqlbatch.Sta
 	for some := range slices.Chunk(all, most) {
 		require.Len(w, w.run(settle(some)), len(some))
 	}
+}
+
+// SendsOver sends messages that keep or replace another one.
+func SendsOver(ctx context.Context, q *chanq.Queue[string]) error {
+	for _, does := range overs {
+		for range 2 {
+			m := chanq.Message[string]{Body: "b", DedupKey: "over", OnDuplicate: does}
+			if does == chanq.Debounce {
+				m.Delay = time.Hour
+			}
+			if _, err := q.Send(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
