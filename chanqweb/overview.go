@@ -16,6 +16,7 @@ const queuesAPage = 100
 
 // overviewData is the data of the overview.
 type overviewData struct {
+	Needs  needsData
 	Queues []queueLine
 	Next   string // the name after which the next page begins
 	More   bool   // there are queues before those of this page
@@ -62,6 +63,7 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 		w := h.store.watched(name)
 		w.stats.ask()
 		w.hour.ask()
+		w.findings.ask()
 	}
 	shown := &view{Page: "overview", Name: "Queues", At: listed.At}
 	for _, name := range names {
@@ -74,6 +76,7 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 			shown.At = at
 		}
 	}
+	data.Needs = h.needs(v, data.Queues)
 	shown.Data, shown.Live = data, "live"
 	if after != "" {
 		shown.Live += "?" + v.URL.RawQuery
