@@ -61,9 +61,12 @@ func (h *Handler) concealed(f chanqfindings.Figures) chanqfindings.Figures {
 	return f
 }
 
-// look reads the figures of a queue. Its error is in them, and has been logged by other readers.
+// look reads the figures of a queue. Its error is in them.
 func (s *store) look(ctx context.Context, w *watched) chanqfindings.Figures {
 	f, err := using(ctx, s, w, func(q *chanqadmin.Queue) (chanqfindings.Figures, error) { return chanqfindings.Look(ctx, q), nil })
+	if err == nil && f.Err != nil && s.life.Err() == nil {
+		s.failed(w.name, f.Err)
+	}
 	if err != nil {
 		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: err}
 	}
@@ -73,6 +76,9 @@ func (s *store) look(ctx context.Context, w *watched) chanqfindings.Figures {
 // needs returns the findings of the queues of a page, by the figures that are read soon, or else the last ones.
 func (h *Handler) needs(v *visit, queues []queueLine) needsData {
 	var list []chanqfindings.Figures
+	for _, q := range queues {
+		h.store.watched(q.Name).findings.ask() // after the counts, which must not wait for them
+	}
 	for _, q := range queues {
 		if found := h.store.watched(q.Name).findings.get(v.soon); !found.At.IsZero() {
 			list = append(list, found.Value)

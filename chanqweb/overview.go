@@ -63,7 +63,6 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 		w := h.store.watched(name)
 		w.stats.ask()
 		w.hour.ask()
-		w.findings.ask()
 	}
 	shown := &view{Page: "overview", Name: "Queues", At: listed.At}
 	for _, name := range names {

@@ -125,7 +125,11 @@ func (a *app) topOf(ctx context.Context, c *connection, names []string, trends m
 	for _, q := range chanqfindings.Examine(ctx, c.DB, a.queueConfig(c), names) {
 		found := chanqfindings.Of(q.Figures, limits, time.Now())
 		if q.Err != nil && !slices.ContainsFunc(found, func(f chanqfindings.Finding) bool { return f.Kind == chanqfindings.Locked }) {
-			errs = append(errs, q.Err)
+			err := q.Err
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%s: no answer within %v: its tables may be locked; chanq doctor %s says by whom (%w)", q.Queue, chanqfindings.Patience, q.Queue, err)
+			}
+			errs = append(errs, err)
 			continue
 		}
 		line := topLine{queueStats{q.Queue, "", q.Stats}, trend{}, q.Consumers, chanqfindings.State(q.Figures, found), found}
