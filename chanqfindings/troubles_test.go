@@ -416,6 +416,7 @@ func TestAPausedQueueIsFound(t *testing.T) {
 		require.Regexp(w, `^paused for .+ by ada: deploying 4.2$`, f.Text)
 		require.Equal(w, chanqfindings.Notice, f.Severity)
 		w.handle(q, chanq.ConsumerConfig{}, 2, well)
+		testdb.Eventually(w, "it is registered", func() bool { return len(w.consumers()) == 1 })
 		require.NoError(w, w.queues["orders"].Resume(w.Soon()))
 		w.becomes(soon, kinds{chanqfindings.Paused}, none)
 	})
