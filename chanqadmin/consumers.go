@@ -21,7 +21,7 @@ type ConsumerInfo struct {
 }
 
 // Consumers returns the consumers of this queue, earliest start first, in one round trip. A consumer is listed from shortly after
-// its start until its end. If its process died, it is listed for at most ConsumerConfig.LeaseFor longer.
+// its start until its end. If its process died, it is listed for at most 25 s longer, on an ordered queue for ConsumerConfig.LeaseFor.
 func (q *Queue) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return collect(ctx, q, "consumers", q.sql.Consumers(), func(rows *sql.Rows) (c ConsumerInfo, err error) {
 		var id []byte

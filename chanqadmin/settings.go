@@ -2,6 +2,7 @@ package chanqadmin
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -39,7 +40,7 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 }
 
 // Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue. Its consumers adopt them
-// with their next heartbeat, every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs
+// with their next heartbeat, at least every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs
 // permission to update the queue's row, as for Pause. If a table or an index of the queue is missing, Configure creates it as
 // chanq.Migrate does. It costs up to nine round trips, four if nothing changes. If the queue does not exist, Configure returns
 // ErrNoSchema.
@@ -56,6 +57,13 @@ func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
 func (q *Queue) Spec(ctx context.Context) (chanq.Spec, error) {
 	cfg, err := chanq.StoredConfig(ctx, q.db, q.Name(), q.cfg)
 	return cfg.Spec, err
+}
+
+// Now returns the time of the database's clock. It costs one round trip.
+func (q *Queue) Now(ctx context.Context) (time.Time, error) {
+	var now int64
+	err := q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&now) })
+	return time.UnixMilli(now), q.fail("now", err)
 }
 
 // Resume ends a pause, and deletes its actor and reason. It costs one round trip.

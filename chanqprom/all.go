@@ -3,7 +3,6 @@ package chanqprom
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 // WatchAll is Watch for all queues of a schema, plain and ordered, including queues that are created later. It costs
@@ -74,17 +74,18 @@ type stored struct {
 // Label returns the name, for a shard of several databases with its index, as in "orders/0".
 func (s *stored) Label() string { return s.label }
 
-func (s *stored) Stats(ctx context.Context) (stats chanqadmin.Stats, err error) {
+func (s *stored) figures(ctx context.Context) chanqfindings.Figures {
 	if s.queue == nil || time.Since(s.opened) > reopenAfter*s.all.maxAge {
-		err = s.open(ctx)
+		if err := s.open(ctx); err != nil {
+			s.queue = nil
+			return chanqfindings.Figures{Queue: s.name, At: time.Now(), Err: err}
+		}
 	}
-	if err == nil {
-		stats, err = s.queue.Stats(ctx)
-	}
-	if err != nil {
+	f := chanqfindings.Look(ctx, s.queue)
+	if f.Err != nil {
 		s.queue = nil
 	}
-	return stats, err
+	return f
 }
 
 func (s *stored) open(ctx context.Context) error {
@@ -100,11 +101,4 @@ func (s *stored) open(ctx context.Context) error {
 	s.queue, err = chanqadmin.Open(ctx, s.all.db, s.name, cfg)
 	s.opened = time.Now()
 	return err
-}
-
-func (s *stored) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) {
-	if s.queue == nil {
-		return nil, errors.New("chanqprom: the queue could not be opened")
-	}
-	return s.queue.Consumers(ctx)
 }

@@ -23,13 +23,14 @@
 //	chanq_statement_duration_seconds  histogram  by operation: send, claim, settle
 //
 // The metrics of the content of queues are read from the database when metrics are collected, for the queues of Watch and WatchAll. This
-// costs two round trips per queue, at most once per Config.MaxAge. One program that does this is enough:
+// costs five to ten round trips per queue (chanqfindings.Look), at most once per Config.MaxAge. One program that does this is enough:
 //
 //	chanq_messages                    gauge      by state: ready, scheduled, leased, dead, done; up to 10,000
 //	chanq_oldest_ready_seconds        gauge      for how long the oldest ready message has been due
 //	chanq_paused                      gauge      1 or 0
 //	chanq_consumers                   gauge      consumers, of all programs
-//	chanq_up                          gauge      1, or 0 if the queue could not be read; then the others are missing
+//	chanq_up                          gauge      1, or 0 if the queue could not be read; then the others are missing, except chanq_finding
+//	chanq_finding                     gauge      by kind: 1 while something is wrong with the queue, or 0: see package chanqfindings
 //
 // All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each shard of a queue over several
 // databases, for example "orders/east": pass to Watch the result of chanqshards.Queue.Admin for each shard. If WatchAll cannot read the
@@ -50,6 +51,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 // Config configures a Metrics. The zero value suits most programs.
@@ -61,6 +64,8 @@ type Config struct {
 	Timeout time.Duration
 	// Buckets are those of chanq_statement_duration_seconds, in seconds. Default: from 1 ms to 30 s.
 	Buckets []float64
+	// Limits are when a queue is in trouble, for chanq_finding.
+	Limits chanqfindings.Limits
 	// Log receives the errors of reads of watched queues, once per change. Default: slog.Default().
 	Log *slog.Logger
 }
@@ -137,7 +142,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.own() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, consumersDesc, upDesc} {
+	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, consumersDesc, upDesc, findingDesc} {
 		ch <- d
 	}
 }

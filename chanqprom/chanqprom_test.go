@@ -3,6 +3,7 @@ package chanqprom_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
@@ -37,6 +38,12 @@ func scrape(t *testing.T, m *chanqprom.Metrics) map[string]string {
 		}
 	}
 	return found
+}
+
+// unfound returns series without those of findings.
+func unfound(seen map[string]string) map[string]string {
+	maps.DeleteFunc(seen, func(name, _ string) bool { return strings.HasPrefix(name, "chanq_finding{") })
+	return seen
 }
 
 func TestPrometheusReadsTheOutcomesOfMessages(t *testing.T) {
@@ -79,6 +86,8 @@ func TestPrometheusReadsTheOutcomesOfMessages(t *testing.T) {
 		`chanq_paused{queue="mail"}`:                                            "0",
 		`chanq_consumers{queue="mail"}`:                                         "1",
 		`chanq_up{queue="mail"}`:                                                "1",
+		`chanq_finding{kind="dead",queue="mail"}`:                               "1",
+		`chanq_finding{kind="no-consumer",queue="mail"}`:                        "0",
 		`chanq_statement_duration_seconds_count{operation="send",queue="mail"}`: "3",
 	} {
 		require.Equal(t, want, seen[name], "%s in %v", name, seen)
@@ -146,11 +155,12 @@ func TestAllQueuesAreMeasuredIncludingLaterOnes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
-	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0"}, scrape(t, m), "the database does not answer")
+	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0"}, unfound(scrape(t, m)), "the database does not answer")
 }
 
 // slow is a queue whose database responds slowly.
 type slow struct {
+	quiet
 	looks   atomic.Int64
 	hanging atomic.Bool
 }
@@ -165,8 +175,6 @@ func (s *slow) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 	}
 	return chanqadmin.Stats{Ready: 1, Paused: true}, nil
 }
-
-func (s *slow) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 
 func TestConcurrentScrapesShareOneRead(t *testing.T) {
 	s := &slow{}
@@ -184,7 +192,8 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 	s.hanging.Store(true)
 	m := chanqprom.New(chanqprom.Config{Timeout: 10 * time.Millisecond})
 	defer m.Watch(s)()
-	require.Equal(t, map[string]string{`chanq_up{queue="slow"}`: "0"}, scrape(t, m))
+	require.Equal(t, "1", scrape(t, m)[`chanq_finding{kind="unreachable",queue="slow"}`])
+	require.Equal(t, map[string]string{`chanq_up{queue="slow"}`: "0"}, unfound(scrape(t, m)))
 }
 
 func TestShardsAreDistinguished(t *testing.T) {

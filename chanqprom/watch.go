@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 var (
@@ -18,14 +19,25 @@ var (
 	pausedDesc    = prometheus.NewDesc("chanq_paused", "1 if the queue is paused.", []string{"queue"}, nil)
 	consumersDesc = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
 	upDesc        = prometheus.NewDesc("chanq_up", "1, or 0 if the queue could not be read from the database.", []string{"queue"}, nil)
+	findingDesc   = prometheus.NewDesc("chanq_finding", "1 while chanq finds something wrong with a queue, by kind.", []string{"queue", "kind"}, nil)
 )
 
 // Source is a queue that can be watched: a *chanqadmin.Queue.
 type Source interface {
 	Label() string // the value of the label queue
-	Stats(context.Context) (chanqadmin.Stats, error)
-	Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error)
+	chanqfindings.Queue
 }
+
+// figured is a queue whose figures can be read.
+type figured interface {
+	Label() string
+	figures(context.Context) chanqfindings.Figures
+}
+
+// given is a queue of Watch.
+type given struct{ Source }
+
+func (g given) figures(ctx context.Context) chanqfindings.Figures { return chanqfindings.Look(ctx, g) }
 
 // watch has the queues of one Watch or WatchAll.
 type watch interface {
@@ -37,7 +49,7 @@ type watch interface {
 // Metrics has one set of series. If Hooks was called, the counters of failures of the queue's consumers begin at 0 with
 // the first read.
 func (m *Metrics) Watch(q Source) (stop func()) {
-	return m.add(one{&look{source: q, here: true}})
+	return m.add(one{&look{source: given{q}, here: true}})
 }
 
 // one is a single queue.
@@ -60,51 +72,44 @@ func (m *Metrics) add(w watch) (stop func()) {
 
 // look has the last values read for a queue, and when they were read.
 type look struct {
-	source Source
+	source figured
 	here   bool // it belongs to Watch, and not to WatchAll
 
-	mu        sync.Mutex // guards the fields below, and is held during the statements
-	at        time.Time
-	stats     chanqadmin.Stats
-	err       error
-	consumers int // below 0: not known
+	mu    sync.Mutex // guards the field below, and is held during the statements
+	found chanqfindings.Figures
 }
 
 // seen is the state of a queue in a collection.
 type seen struct {
-	queue     string
-	stats     chanqadmin.Stats
-	err       error
-	consumers int // below 0: not known
-	here      bool
+	queue string
+	chanqfindings.Figures
+	here bool
 }
 
 // collect reads the queue, unless it was read within maxAge, and returns the known state.
 func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.at) >= maxAge {
-		l.read(ctx)
-		l.at = time.Now()
+	if time.Since(l.found.At) >= maxAge {
+		l.found = l.source.figures(ctx)
 	}
-	return seen{l.source.Label(), l.stats, l.err, l.consumers, l.here}
-}
-
-// read reads from the database. mu is held.
-func (l *look) read(ctx context.Context) {
-	l.stats, l.err = l.source.Stats(ctx)
-	list, err := l.source.Consumers(ctx)
-	if l.consumers = len(list); err != nil {
-		l.consumers = -1
-	}
+	return seen{l.source.Label(), l.found, l.here}
 }
 
 // export sends the gauges of one queue.
-func export(ch chan<- prometheus.Metric, s seen) {
+func (m *Metrics) export(ch chan<- prometheus.Metric, s seen) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.queue}, labels...)...)
 	}
-	if s.err != nil {
+	found := chanqfindings.Of(s.Figures, m.cfg.Limits, time.Now())
+	for _, kind := range chanqfindings.Kinds {
+		holds := 0.0
+		if slices.ContainsFunc(found, func(f chanqfindings.Finding) bool { return f.Kind == kind }) {
+			holds = 1
+		}
+		gauge(findingDesc, holds, string(kind))
+	}
+	if s.Err != nil {
 		gauge(upDesc, 0)
 		return
 	}
@@ -113,20 +118,18 @@ func export(ch chan<- prometheus.Metric, s seen) {
 		state chanqadmin.State
 		n     int
 	}{
-		{chanqadmin.StateReady, s.stats.Ready}, {chanqadmin.StateScheduled, s.stats.Scheduled}, {chanqadmin.StateLeased, s.stats.Leased},
-		{chanqadmin.StateDead, s.stats.Dead}, {chanqadmin.StateDone, s.stats.Done},
+		{chanqadmin.StateReady, s.Stats.Ready}, {chanqadmin.StateScheduled, s.Stats.Scheduled}, {chanqadmin.StateLeased, s.Stats.Leased},
+		{chanqadmin.StateDead, s.Stats.Dead}, {chanqadmin.StateDone, s.Stats.Done},
 	} {
 		gauge(messagesDesc, float64(n.n), string(n.state))
 	}
-	gauge(oldestDesc, s.stats.OldestReady.Seconds())
+	gauge(oldestDesc, s.Stats.OldestReady.Seconds())
 	paused := 0.0
-	if s.stats.Paused {
+	if s.Stats.Paused {
 		paused = 1
 	}
 	gauge(pausedDesc, paused)
-	if s.consumers >= 0 {
-		gauge(consumersDesc, float64(s.consumers))
-	}
+	gauge(consumersDesc, float64(len(s.Consumers)))
 }
 
 func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
@@ -148,7 +151,7 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	for _, s := range slices.Concat(found...) {
 		before, twice := queues[s.queue]
 		s.here, before.here = s.here || before.here, s.here || before.here
-		if twice && (before.err == nil || s.err != nil || s.queue == "") {
+		if twice && (before.Err == nil || s.Err != nil || s.queue == "") {
 			s = before
 		}
 		queues[s.queue] = s
@@ -157,7 +160,7 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 		if s.here && m.hooked.Load() {
 			m.beginFailing(s.queue)
 		}
-		export(ch, s)
+		m.export(ch, s)
 	}
 	m.note(queues)
 }
@@ -169,7 +172,7 @@ const readers = 4
 func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	looks, err := w.list(ctx)
 	if err != nil {
-		return []seen{{err: err}}
+		return []seen{{Figures: chanqfindings.Figures{At: time.Now(), Err: err}}}
 	}
 	found := make([]seen, len(looks))
 	next := make(chan int)
@@ -194,7 +197,7 @@ func (m *Metrics) note(queues map[string]seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for queue := range m.unseen {
-		if s, known := queues[queue]; known && s.err == nil || !known && queue == "" {
+		if s, known := queues[queue]; known && s.Err == nil || !known && queue == "" {
 			m.cfg.Log.Info("chanqprom: the queue can be read again", "queue", queue)
 			delete(m.unseen, queue)
 		} else if !known { // its watch has ended, or the list of queues cannot be read
@@ -202,9 +205,9 @@ func (m *Metrics) note(queues map[string]seen) {
 		}
 	}
 	for queue, s := range queues {
-		if s.err != nil && !m.unseen[queue] {
+		if s.Err != nil && !m.unseen[queue] {
 			m.unseen[queue] = true
-			m.cfg.Log.Warn("chanqprom: the queue cannot be read; chanq doctor shows the cause", "queue", queue, "err", s.err)
+			m.cfg.Log.Warn("chanqprom: the queue cannot be read; chanq doctor shows the cause", "queue", queue, "err", s.Err)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	well, away, alsoAway := opened(t, "mail"), opened(t, "mail", "post"), opened(t, "mail")
-	defer m.Watch(refusing{hung{"mail"}})()
+	defer m.Watch(refusing{hung{name: "mail"}})()
 	for _, db := range []*sql.DB{away, well, alsoAway} {
 		defer m.WatchAll(db, chanq.Config{})()
 	}
@@ -134,16 +134,32 @@ func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 	require.Contains(t, log.String(), "database is closed")
 }
 
+// quiet is a queue of which there is nothing to say.
+type quiet struct{}
+
+func (quiet) Name() string                                                 { return "quiet" }
+func (quiet) Opened() (chanq.Spec, chanq.ShardMark)                        { return chanq.Spec{}, chanq.ShardMark{} }
+func (quiet) Now(ctx context.Context) (time.Time, error)                   { return time.Now(), ctx.Err() }
+func (quiet) Locks(context.Context) ([]chanqadmin.Lock, error)             { return nil, nil }
+func (quiet) Paused(context.Context) (chanqadmin.Pause, error)             { return chanqadmin.Pause{}, nil }
+func (quiet) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
+func (quiet) History(context.Context, time.Time, time.Duration) ([]chanqadmin.Sample, error) {
+	return nil, nil
+}
+func (quiet) List(context.Context, chanqadmin.Select, chanqadmin.List) (chanqadmin.Page, error) {
+	return chanqadmin.Page{}, nil
+}
+
 // hung is a queue whose database does not respond until it is released.
-type hung struct{ name string }
+type hung struct {
+	quiet
+	name string
+}
 
 func (h hung) Label() string { return h.name }
 func (h hung) Stats(ctx context.Context) (chanqadmin.Stats, error) {
 	<-ctx.Done()
 	return chanqadmin.Stats{}, ctx.Err()
-}
-func (h hung) Consumers(ctx context.Context) ([]chanqadmin.ConsumerInfo, error) {
-	return nil, ctx.Err()
 }
 
 // ready is a queue that responds to calls whose context has not ended.
@@ -157,9 +173,9 @@ func TestHungQueuesDoNotHideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the timeout does not end before the others are read
 		m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			defer m.Watch(hung{name})()
+			defer m.Watch(hung{name: name})()
 		}
-		defer m.Watch(ready{hung{"ready"}})()
+		defer m.Watch(ready{hung{name: "ready"}})()
 		seen := scrape(t, m)
 		require.Equal(t, "0", seen[`chanq_up{queue="e"}`])
 		require.Equal(t, "1", seen[`chanq_up{queue="ready"}`])
@@ -177,7 +193,7 @@ func (refusing) Stats(context.Context) (chanqadmin.Stats, error) {
 func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 	var log strings.Builder
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	defer m.Watch(refusing{hung{"mail"}})()
+	defer m.Watch(refusing{hung{name: "mail"}})()
 	for range 3 {
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

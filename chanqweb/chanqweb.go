@@ -28,6 +28,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 // Config configures a Handler. With the zero value it shows all queues of the database, changes nothing and hides bodies.
@@ -47,6 +48,9 @@ type Config struct {
 	// else hides the errors that handlers return (see Rights.Bodies). Redact is called concurrently, and owns the message. It gets the whole
 	// body or none: pages then do not show a body of more than 64 KiB, which can be saved. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)
+
+	// Limits are when a queue is in trouble.
+	Limits chanqfindings.Limits
 
 	// Log receives a record of each change, including rejected ones, and the errors of the database, for which a page shows only a
 	// sentence. Default: slog.Default().
@@ -103,6 +107,9 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 	}
 	if cfg.MaxLive < 0 {
 		wrong = append(wrong, fmt.Errorf("chanqweb: Config.MaxLive is %d: must be 0 (256) or more", cfg.MaxLive))
+	}
+	if err := cfg.Limits.Check(); err != nil {
+		wrong = append(wrong, fmt.Errorf("chanqweb: Config.%w", err))
 	}
 	if n := len(cfg.Secret); n > 0 && n < leastSecret {
 		wrong = append(wrong, fmt.Errorf("chanqweb: Config.Secret is %d bytes: must be at least %d, or unset for a random one", n, leastSecret))

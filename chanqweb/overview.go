@@ -16,6 +16,7 @@ const queuesAPage = 100
 
 // overviewData is the data of the overview.
 type overviewData struct {
+	Needs  needsData
 	Queues []queueLine
 	Next   string // the name after which the next page begins
 	More   bool   // there are queues before those of this page
@@ -74,6 +75,7 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 			shown.At = at
 		}
 	}
+	data.Needs = h.needs(v, data.Queues)
 	shown.Data, shown.Live = data, "live"
 	if after != "" {
 		shown.Live += "?" + v.URL.RawQuery

@@ -12,6 +12,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 // store has the readers of the database. Those of a queue exist while names lists it, so that visitors, who choose the names in
@@ -32,13 +33,14 @@ type store struct {
 
 // watched is a queue, with its readers.
 type watched struct {
-	name    string
-	opened  *reader[opened]
-	stats   *reader[chanqadmin.Stats]
-	details *reader[details]
-	hour    *reader[[]chanqadmin.Sample] // for the overview
-	spans   map[string]*reader[[]chanqadmin.Sample]
-	turns   chan struct{} // of capacity turnsAtOnce: has a value for each request that uses the database
+	name     string
+	opened   *reader[opened]
+	stats    *reader[chanqadmin.Stats]
+	details  *reader[details]
+	hour     *reader[[]chanqadmin.Sample] // for the overview
+	spans    map[string]*reader[[]chanqadmin.Sample]
+	findings *reader[chanqfindings.Figures] // for the overview
+	turns    chan struct{}                  // of capacity turnsAtOnce: has a value for each request that uses the database
 }
 
 // opened is a queue as it was opened.
@@ -155,6 +157,7 @@ func (s *store) newWatched(name string) *watched {
 		}
 		return stats, err
 	})
+	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) (chanqfindings.Figures, error) { return s.look(ctx, w), nil })
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
 		return using(ctx, s, w, func(q *chanqadmin.Queue) (d details, err error) {
 			if d.Consumers, err = q.Consumers(ctx); err == nil {

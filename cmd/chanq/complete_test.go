@@ -117,16 +117,28 @@ func TestDoctorFindsAQueueWithoutConsumers(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "x")
 	r := runIn(t.Context(), "", "doctor", "--db", db, "-o", "json")
 	require.Equal(t, exitFailed, r.status)
-	f := findings(t, r)["consumers"]
+	f := findings(t, r)["no-consumer"]
 	require.Equal(t, []any{doctor.Failure, "mail"}, []any{f.Status, f.Queue})
-	require.Contains(t, f.Found, "no consumer runs: 1 ready")
+	require.Contains(t, f.Found, "no consumer runs; 1 message waits")
 
 	text := runIn(t.Context(), "", "doctor", "--db", db)
-	require.Contains(t, text.out, "X FAIL    mail: consumers: no consumer runs")
-	require.Contains(t, text.out, "→ start a consumer")
+	require.Contains(t, text.out, "X FAIL    mail: no-consumer: no consumer runs")
+	require.Contains(t, text.out, "\n          → start a consumer")
+	quiet := runIn(t.Context(), "", "doctor", "--quiet", "--db", db)
+	require.Equal(t, exitFailed, quiet.status)
+	require.Len(t, quiet.lines(), 1)
+	require.Regexp(t, `^X FAIL    mail: no-consumer: no consumer runs; 1 message waits, .* → start a consumer;`, quiet.out)
 	succeed(t, "", "pause", "--db", db, "mail")
 	paused := findings(t, succeed(t, "", "doctor", "--db", db, "-o", "json", "mail"))["paused"]
-	require.Equal(t, "chanq resume mail", paused.Remedy)
+	require.Equal(t, "if the reason no longer applies: chanq resume mail", paused.Remedy)
+	require.Empty(t, succeed(t, "", "doctor", "--quiet", "--db", newQueue(t, "mail")).out)
+	for _, flag := range []string{"--stuck", "--late"} {
+		for _, command := range []string{"doctor", "top"} {
+			r := runIn(t.Context(), "", command, "--db", db, flag, "-1s")
+			require.Equal(t, exitUsage, r.status)
+			require.Contains(t, r.err, "must be 0 (")
+		}
+	}
 	require.Contains(t, findings(t, runIn(t.Context(), "", "doctor", "--db", db, "-o", "json", "nothing"))["tables"].Remedy, "chanq migrate nothing")
 }
 

@@ -45,7 +45,7 @@ var contract = map[string]string{
 	"schema":           "{dialect queue statements}",
 	"send":             "{duplicate id}",
 	"stats":            "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
-	"top":              "[{acked_per_second consumers dead done leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
+	"top":              "[{acked_per_second consumers dead done findings leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second state}]",
 }
 
 // without are the commands without JSON output: a page that is served, and scripts for shells.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,11 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 func (a *app) topCommand() *cobra.Command {
 	var every time.Duration
 	var n int
+	var limits chanqfindings.Limits
 	cmd := &cobra.Command{
 		Use:   "top [QUEUE...]",
 		Short: "Show the figures of queues every second",
@@ -27,6 +31,8 @@ queue open for ten seconds at least, with a producer or a consumer (see chanqadm
 draws the most that was ready in each minute of it, the latest on the right. Both are of the
 queue's history, which is read once in ten seconds; - is where there is none. CONSUMERS
 is the number of consumers, of all processes; chanq consumers lists them, and so does top of one queue.
+
+STATE, and the lines above the table, are findings: chanq doctor has their remedies.
 
 A terminal that is narrow gets fewer columns, and one that is low fewer queues: no line is wrapped.
 
@@ -40,16 +46,20 @@ A queue over several databases has a line per shard, for example 0/3; --shard-db
 			if n < 0 {
 				return usage("-n is %d: must be 0 (until interrupted) or more", n)
 			}
-			return a.top(cmd.Context(), queues, every, n)
+			if err := limits.Check(); err != nil {
+				return usage("--stuck, --late: %w", err)
+			}
+			return a.top(cmd.Context(), queues, every, n, limits)
 		},
 	}
 	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two polls")
 	cmd.Flags().IntVarP(&n, "number", "n", 0, "how many polls (default until interrupted)")
+	limitFlags(cmd, &limits)
 	return a.shardsFlag(cmd)
 }
 
 // top continues while the database is unavailable, because it is needed then.
-func (a *app) top(ctx context.Context, queues []string, every time.Duration, n int) error {
+func (a *app) top(ctx context.Context, queues []string, every time.Duration, n int, limits chanqfindings.Limits) error {
 	c, err := a.connectAll(ctx)
 	if err != nil {
 		return err
@@ -59,7 +69,7 @@ func (a *app) top(ctx context.Context, queues []string, every time.Duration, n i
 	defer tick.Stop()
 	trends := map[string]trend{}
 	for i := 1; ; i++ {
-		list, err := a.topLines(ctx, c, queues, trends)
+		list, err := a.topLines(ctx, c, queues, trends, limits)
 		if i == 1 && !c.partly(len(list), err) {
 			return err
 		}
@@ -85,37 +95,90 @@ type topLine struct {
 	queueStats
 	trend
 	consumers []chanqadmin.ConsumerInfo
+	state     string
+	findings  []chanqfindings.Finding
 }
 
-// topLines reads the named queues, or all. trends are the known histories.
-func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend) ([]topLine, error) {
-	known := maps.Clone(trends) // a read that is not waited for may outlast this call
-	type keyed struct {
-		topLine
-		key string // of its trend
-	}
-	found, err := eachQueue(ctx, a, c, queues, func(ctx context.Context, q look) ([]keyed, error) {
-		s, err := q.Stats(ctx)
-		if err != nil {
-			return nil, err
-		}
-		consumers, err := q.Consumers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		key := q.db.name + " " + q.Name()
-		t := known[key]
-		if err := t.look(ctx, q.Queue); err != nil {
-			return nil, err
-		}
-		return []keyed{{topLine{queueStats{q.Name(), q.shard(), s}, t, consumers}, key}}, nil
-	})
+// topLines reads the named queues, or all, and sorts them: those in trouble first. trends are the known histories. A queue that cannot be
+// read has only its findings.
+func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend, limits chanqfindings.Limits) ([]topLine, error) {
 	var list []topLine
-	for _, l := range found {
-		trends[l.key] = l.trend
-		list = append(list, l.topLine)
+	errs := []error{c.missed}
+	for _, db := range c.all() {
+		found, err := a.topOf(ctx, db, queues, trends, limits)
+		if err != nil && len(c.others) > 0 {
+			err = fmt.Errorf("%s: %w", db.name, err)
+		}
+		list, errs = append(list, found...), append(errs, err)
 	}
-	return list, err
+	slices.SortStableFunc(list, func(a, b topLine) int { return cmp.Compare(a.trouble(), b.trouble()) })
+	return list, errors.Join(errs...)
+}
+
+func (a *app) topOf(ctx context.Context, c *connection, names []string, trends map[string]trend, limits chanqfindings.Limits) (list []topLine, err error) {
+	if len(names) == 0 {
+		if names, err = chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)); err != nil {
+			return nil, err
+		}
+	}
+	var errs []error
+	for _, q := range chanqfindings.Examine(ctx, c.DB, a.queueConfig(c), names) {
+		found := chanqfindings.Of(q.Figures, limits, time.Now())
+		if q.Err != nil && !slices.ContainsFunc(found, func(f chanqfindings.Finding) bool { return f.Kind == chanqfindings.Locked }) {
+			err := q.Err
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%s: no answer within %v: its tables may be locked; chanq doctor %s says by whom (%w)", q.Queue, chanqfindings.Patience, q.Queue, err)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		line := topLine{queueStats{q.Queue, "", q.Stats}, trend{}, q.Consumers, chanqfindings.State(q.Figures, found), found}
+		if q.Admin != nil {
+			_, mark := q.Admin.Opened()
+			line.shard = look{mark: mark}.shard()
+		}
+		if q.Err == nil {
+			key := c.name + " " + q.Queue
+			t := trends[key]
+			if err := t.look(ctx, q.Admin); err != nil {
+				errs = append(errs, err)
+			}
+			trends[key], line.trend = t, t
+		}
+		list = append(list, line)
+	}
+	return list, errors.Join(errs...)
+}
+
+// trouble is the place of the worst finding among all kinds, or a greater number.
+func (l topLine) trouble() int {
+	for _, f := range l.findings {
+		return slices.Index(chanqfindings.Kinds, f.Kind)
+	}
+	return len(chanqfindings.Kinds)
+}
+
+// mostFindings is how many findings top shows.
+const mostFindings = 5
+
+// topFindings returns the lines of the worst findings.
+func topFindings(list []topLine) (lines []string) {
+	var found []chanqfindings.Finding
+	for _, l := range list {
+		found = append(found, l.findings...)
+	}
+	found = chanqfindings.Worst(found)
+	marks := map[chanqfindings.Severity]string{chanqfindings.Failure: "X", chanqfindings.Warning: "!", chanqfindings.Notice: "-"}
+	for i, f := range found {
+		if i == mostFindings {
+			return append(lines, fmt.Sprintf("  %d more: chanq doctor --quiet", len(found)-i))
+		}
+		if f.Queue != "" {
+			f.Text = f.Queue + ": " + f.Text
+		}
+		lines = append(lines, marks[f.Severity]+" "+visible(f.Text))
+	}
+	return lines
 }
 
 func (a *app) showTop(c *connection, list []topLine, failure error) error {
@@ -142,6 +205,14 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 			return err
 		}
 	}
+	lines := topFindings(list)
+	for _, line := range lines {
+		if width > 0 {
+			line = brief(line, width)
+		}
+		fmt.Fprintln(a.out, line)
+	}
+	height -= len(lines)
 	if err := a.table(fit(topTable(list), width, height-2)); err != nil || len(list) != 1 || len(list[0].consumers) == 0 {
 		return err
 	}
@@ -169,29 +240,31 @@ func names(c *connection) string {
 }
 
 func topTable(list []topLine) [][]string {
-	rows := [][]string{{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "IN/S", "OUT/S", "LAST HOUR", "CONSUMERS", ""}}
+	rows := [][]string{{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "IN/S", "OUT/S", "LAST HOUR", "CONSUMERS", "STATE"}}
 	for _, l := range list {
 		s := statsRow(l.queueStats)
 		in, out := "-", "-"
 		if l.known {
 			in, out = rate(l.in), rate(l.out)
 		}
-		rows = append(rows, []string{s[0], s[1], s[2], s[3], s[4], s[6], in, out, sparkline(l.depths), strconv.Itoa(len(l.consumers)), s[7]})
+		rows = append(rows, []string{s[0], s[1], s[2], s[3], s[4], s[6], in, out, sparkline(l.depths), strconv.Itoa(len(l.consumers)), l.state})
 	}
 	return rows
 }
 
 type topJSONLine struct {
 	statsLine
-	In        *float64 `json:"sent_per_second"` // null: no history
-	Out       *float64 `json:"acked_per_second"`
-	Consumers []string `json:"consumers"`
+	In        *float64                `json:"sent_per_second"` // null: no history
+	Out       *float64                `json:"acked_per_second"`
+	Consumers []string                `json:"consumers"`
+	State     string                  `json:"state"`
+	Findings  []chanqfindings.Finding `json:"findings"`
 }
 
 func topJSON(list []topLine) []topJSONLine {
 	lines := []topJSONLine{} // not null
 	for _, l := range list {
-		line := topJSONLine{statsLine: statsJSON([]queueStats{l.queueStats})[0], Consumers: []string{}}
+		line := topJSONLine{statsLine: statsJSON([]queueStats{l.queueStats})[0], Consumers: []string{}, State: l.state, Findings: append([]chanqfindings.Finding{}, l.findings...)}
 		if l.known {
 			line.In, line.Out = &l.in, &l.out
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -24,6 +25,17 @@ type queue struct{}
 func (queue) Label() string                                                { return "q" }
 func (queue) Stats(context.Context) (chanqadmin.Stats, error)              { return chanqadmin.Stats{}, nil }
 func (queue) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
+func (queue) Name() string                                                 { return "q" }
+func (queue) Opened() (chanq.Spec, chanq.ShardMark)                        { return chanq.Spec{}, chanq.ShardMark{} }
+func (queue) Now(context.Context) (time.Time, error)                       { return time.Now(), nil }
+func (queue) Locks(context.Context) ([]chanqadmin.Lock, error)             { return nil, nil }
+func (queue) Paused(context.Context) (chanqadmin.Pause, error)             { return chanqadmin.Pause{}, nil }
+func (queue) History(context.Context, time.Time, time.Duration) ([]chanqadmin.Sample, error) {
+	return nil, nil
+}
+func (queue) List(context.Context, chanqadmin.Select, chanqadmin.List) (chanqadmin.Page, error) {
+	return chanqadmin.Page{}, nil
+}
 
 // exported returns the labels of each series that chanqprom has after every event, and the values of these labels.
 func exported(t *testing.T) map[string]map[string][]string {

@@ -18,6 +18,10 @@ type heartbeat struct {
 	known sqlbatch.Policy // as of the last heartbeat
 }
 
+// heardFor is how long a consumer of a plain queue counts as running after a heartbeat, whatever LeaseFor is. Of two
+// heartbeats in this time one may fail. One that owns slots counts as running as long as its membership lasts.
+const heardFor = 25 * time.Second
+
 // run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages
 // might still be leased. The consumer's end waits for that last statement, and nothing else waits for run.
 func (h *heartbeat) run(ctx context.Context) {
@@ -28,6 +32,9 @@ func (h *heartbeat) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
 		as := h.cfg.Consumer
+		if order == nil {
+			as.For, pause = heardFor, min(pause, heardFor*2/5)
+		}
 		as.ID = h.of.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()
 		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)

@@ -39,14 +39,15 @@ var mayImport = map[string]struct {
 	"chanqadmin": {"a queue for its operators", []string{"", "internal/base", "internal/batch", "internal/session", "internal/table", "sqlbatch"}},
 
 	// A lease that waits between the channel of its shard and that of all shards is extended as if no reader had taken it.
-	"chanqshards": {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
-	"chanqjobs":   {"kinds of jobs, their handlers and channels, batches, parts of a program", []string{"", "chanqadmin"}},
-	"chanqcron":   {"schedules", []string{""}},
-	"chanqprobe":  {"probes for a process manager", []string{""}},
-	"chanqweb":    {"the page for operators", []string{"", "chanqadmin", "chanqcron", "sqlbatch"}},
-	"embedded":    {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
-	"pgnotify":    {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
-	"mssqlnotify": {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},
+	"chanqshards":   {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
+	"chanqjobs":     {"kinds of jobs, their handlers and channels, batches, parts of a program", []string{"", "chanqadmin"}},
+	"chanqcron":     {"schedules", []string{""}},
+	"chanqprobe":    {"probes for a process manager", []string{""}},
+	"chanqfindings": {"what is wrong with a queue", []string{"", "chanqadmin", "sqlbatch"}},
+	"chanqweb":      {"the page for operators", []string{"", "chanqadmin", "chanqcron", "chanqfindings", "sqlbatch"}},
+	"embedded":      {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
+	"pgnotify":      {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
+	"mssqlnotify":   {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},
 
 	"chanqtest":        {"tests of users: databases, time travel, crashes", []string{"", "chanqadmin", "chanqjobs", "embedded", "embedded/goclock"}},
 	"embedded/goclock": {"the clock of SQLite in bubbles", nil},

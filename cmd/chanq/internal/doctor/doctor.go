@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -45,6 +46,8 @@ type Patient struct {
 	// Defaults: 1 min and 250 ms, which is long enough to detect a session that repeatedly locks
 	// the table.
 	Long, Wait time.Duration
+	// Limits are when a queue is in trouble.
+	Limits chanqfindings.Limits
 	// Log is how many bytes of SQLite's write-ahead log may wait for a checkpoint. Default 64 MiB.
 	Log int64
 	// Look is the time limit of a check. Default 5 s.

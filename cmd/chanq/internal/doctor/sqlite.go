@@ -1,12 +1,10 @@
 package doctor
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
-	"time"
 )
 
 // oldestSQLite is the first version with STRICT tables.
@@ -41,7 +39,6 @@ func (e *examination) sqlite() {
 		}
 		e.add(f)
 	}
-	e.writeLock()
 	var number int
 	var name, file string
 	if e.ask("file system", `SELECT seq, name, file FROM pragma_database_list WHERE name = 'main'`, &number, &name, &file) && file != "" {
@@ -50,32 +47,6 @@ func (e *examination) sqlite() {
 			e.checkpoint(file, size)
 		}
 	}
-}
-
-// writeLock takes and releases the write lock: a long open transaction delays all sends and claims. It
-// detects transactions that take the lock when they begin, as those of embedded.Open do.
-func (e *examination) writeLock() {
-	ctx, cancel := context.WithTimeout(e.ctx, e.Look)
-	defer cancel()
-	start := time.Now()
-	tx, err := e.DB.BeginTx(ctx, nil)
-	took := time.Since(start)
-	if err == nil {
-		err = tx.Rollback()
-	}
-	f := Finding{Check: "write lock", Status: OK, Found: fmt.Sprintf("the file could be written after %v", round(took))}
-	switch {
-	case err != nil && ctx.Err() != nil:
-		f.Status, f.Found = Failure, fmt.Sprintf("another connection has held the write lock for %v, and still holds it", e.Look)
-	case err != nil:
-		f.Status, f.Found = Unseen, err.Error()
-	case took > e.Wait:
-		f.Status = Warning
-	}
-	if f.Status == Failure || f.Status == Warning {
-		f.Remedy = "a program has a long transaction, during which no other can write: end it soon after its first write, and split large writes into short transactions (fuser on the file names the processes that have it open)"
-	}
-	e.add(f)
 }
 
 // fileSystem checks the location of the file: the index of a write-ahead log is shared memory, which two

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
@@ -104,17 +105,18 @@ func TestTheLastMinuteShowsHandlersThatFailOrHang(t *testing.T) {
 		w.exec(db, "DELETE FROM chanq__samples")
 		for ago := range 6 {
 			w.exec(db, fmt.Sprintf(`INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited)
-VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, %d, 0)`, 1000+5000*ago, nacked, delivered))
+VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, %d, %d, 0, %d, 0)`, 1000+5000*ago, delivered-nacked, nacked, delivered))
 		}
 	}
 	minute(100, 10)
-	require.Empty(t, w.all("failures"))
+	require.Empty(t, w.all("failing"))
 	minute(100, 33)
-	f := w.one("failures")
-	require.Equal(t, []any{doctor.Warning, "mail", "of 600 deliveries in the last minute 198 failed"}, []any{f.Status, f.Queue, f.Found})
+	f := w.one("failing")
+	require.Equal(t, []any{doctor.Warning, "mail", "33 of the last 100 attempts failed"}, []any{f.Status, f.Queue, f.Found})
 	require.Contains(t, f.Remedy, "--state scheduled")
 
 	// A consumer without room, because its messages are not read.
+	w.exec(db, "DELETE FROM chanq__samples")
 	w.exec(db, "INSERT INTO chanq_mail (body, due_at) SELECT 'x', 1 FROM (VALUES (1), (2), (3))")
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{History: chanq.HistoryOff})
 	require.NoError(t, err)
@@ -122,10 +124,12 @@ VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, 0, %d, 0, 
 	require.NoError(t, err)
 	defer c.Shutdown(context.WithoutCancel(t.Context()))
 	require.Eventually(t, func() bool { s, err := testdb.Admin(q).Stats(t.Context()); return err == nil && s.Leased == 1 }, time.Minute, time.Millisecond)
-	minute(0, 0)
-	require.Contains(t, w.eventually("oldest")[0].Found, "for a minute nothing has been delivered") // after its first heartbeat
-	minute(1, 0)
-	require.NotContains(t, w.wrong("oldest")[0].Found, "nothing")
+	require.Empty(t, w.all("stuck"))
+	w.patient.Limits = chanqfindings.Limits{Stuck: time.Millisecond, Late: time.Hour}
+	require.Contains(t, w.eventually("stuck")[0].Found, "the only message in hand has been leased for ") // after its first heartbeat
+	require.Empty(t, w.all("late"), "all handlers are stuck")
+	w.patient.Limits.Stuck = 0
+	require.Contains(t, w.one("late").Found, "longer than 1 h")
 }
 
 func TestOnAQueueThatHoldsKeysThePurgeOfDeadMessagesHasAWarning(t *testing.T) {
@@ -142,6 +146,6 @@ func TestOnAQueueThatHoldsKeysThePurgeOfDeadMessagesHasAWarning(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return errors.New("overdrawn") }))
 	f := w.one("dead")
-	require.Contains(t, f.Found, "the later messages of their keys wait")
+	require.Equal(t, "1 message is dead, the last for less than 1 s: overdrawn", f.Found)
 	require.Contains(t, f.Remedy, "purge --state dead accounts, which lets the later messages of their keys go on without them")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -25,11 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // different findings follow the bar.
 var findingsOf = map[string]string{
 	"poison":    `dead: invoice `,
-	"stuck":     `oldest: 1 consumers: `,
-	"dead":      `consumers: no consumer runs: `,
-	"slow":      `locks: nightly job (|write lock: `,
-	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post locked|write lock: another connection has held the write lock for 2s, and still holds it`,
-	"paused":    `paused: the queue is paused since `,
+	"stuck":     `stuck: messages in hand have been leased for `,
+	"dead":      `no-consumer: no consumer runs; 3,000 messages wait, the oldest for 6 h`,
+	"slow":      `locks: nightly job (|locked: the file`,
+	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post locked|locked: the file`,
+	"paused":    `paused: paused for `,
 }
 
 // Each situation is detected, with a remedy, and no finding is left once it is fixed.
@@ -70,7 +71,7 @@ func TestEachSituationIsFoundUntilItEnds(t *testing.T) {
 func troubled(t *testing.T, onPostgres bool) (*trouble.Place, *ward) {
 	t.Helper()
 	p := &trouble.Place{Queue: "post", Postgres: onPostgres}
-	patient := doctor.Patient{Queues: []string{"post"}, Long: 500 * time.Millisecond, Wait: 200 * time.Millisecond, Look: 2 * time.Second}
+	patient := doctor.Patient{Queues: []string{"post"}, Long: 500 * time.Millisecond, Wait: 200 * time.Millisecond, Look: 2 * time.Second, Limits: chanqfindings.Limits{Stuck: 2 * time.Second}}
 	if onPostgres {
 		config := pgtest.Config(t)
 		p.DB, patient.Dialect = stdlib.OpenDB(*config), postgres.Dialect

@@ -1,0 +1,177 @@
+package chanqfindings
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+)
+
+// Queue is what Look reads: a *chanqadmin.Queue.
+type Queue interface {
+	Name() string
+	Opened() (chanq.Spec, chanq.ShardMark)
+	Now(context.Context) (time.Time, error)
+	Locks(context.Context) ([]chanqadmin.Lock, error)
+	Stats(context.Context) (chanqadmin.Stats, error)
+	Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error)
+	Paused(context.Context) (chanqadmin.Pause, error)
+	History(ctx context.Context, since time.Time, step time.Duration) ([]chanqadmin.Sample, error)
+	List(context.Context, chanqadmin.Select, chanqadmin.List) (chanqadmin.Page, error)
+}
+
+// Figures are what Look has read of a queue.
+type Figures struct {
+	Queue string
+	At    time.Time // when they were read, by the clock of this program
+	// Err is why they could not be read. Locks and Queue are set even then, and the others are not.
+	Err   error
+	Locks []chanqadmin.Lock
+
+	Now       time.Time // by the clock of the database
+	Spec      chanq.Spec
+	Stats     chanqadmin.Stats
+	Consumers []chanqadmin.ConsumerInfo
+	Pause     chanqadmin.Pause    // if it is paused
+	Recent    []chanqadmin.Sample // of the last ten minutes, each of StepFine
+	Leased    []chanqadmin.Entry  // leased messages, the first of at most 1,000
+	Dead      []chanqadmin.Entry  // dead messages, the last of at most 100; if no key is held, of at most one
+	Behind    []chanqadmin.Entry  // ready messages, the first of at most 1,000, if dead messages hold keys
+	Retried   []chanqadmin.Entry  // scheduled messages, of at most 100, if many attempts fail
+}
+
+const (
+	// Patience is how long Look waits for the database, and how long it then waits for the cause.
+	Patience = 2 * time.Second
+	recently = 10 * time.Minute
+)
+
+// Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if messages are
+// dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
+// times 10,000 entries of the queue, however many there are, and takes no locks that block other statements. On SQLite it takes the write
+// lock of the file for a moment.
+func Look(ctx context.Context, q Queue) Figures {
+	f := Figures{Queue: q.Name(), At: time.Now()}
+	within, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	f.Locks, f.Err = q.Locks(within)
+	if closed(f.Locks) {
+		f.Err = errLocked
+		return f
+	}
+	if err := f.read(within, q); err != nil {
+		f = Figures{Queue: f.Queue, At: f.At, Locks: f.Locks, Err: err}
+		if ctx.Err() == nil && len(f.Locks) == 0 {
+			again, cancel := context.WithTimeout(ctx, Patience)
+			defer cancel()
+			f.Locks, _ = q.Locks(again) // it may have begun since
+		}
+		return f
+	}
+	f.Err = nil // the role might not see locks
+	return f
+}
+
+var errLocked = errors.New("chanqfindings: another session has locked the queue's tables")
+
+// closed reports whether the tables cannot even be read.
+func closed(list []chanqadmin.Lock) bool {
+	for _, l := range list {
+		if l.Reads && l.For >= lockedFor {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *Figures) read(ctx context.Context, q Queue) (err error) {
+	list := func(into *[]chanqadmin.Entry, state chanqadmin.State, limit int) {
+		if err == nil {
+			var page chanqadmin.Page
+			page, err = q.List(ctx, chanqadmin.Select{State: state}, chanqadmin.List{Limit: limit})
+			*into = page.Entries
+		}
+	}
+	f.Spec, _ = q.Opened()
+	if f.Now, err = q.Now(ctx); err != nil {
+		return err
+	}
+	if f.Stats, err = q.Stats(ctx); err != nil {
+		return err
+	}
+	if f.Consumers, err = q.Consumers(ctx); err != nil {
+		return err
+	}
+	f.Recent, err = q.History(ctx, f.Now.Add(-recently), chanqadmin.StepFine)
+	if errors.Is(err, chanq.ErrNoSchema) { // the table of samples is of a later version than the queue
+		err = nil
+	}
+	if err == nil && f.Stats.Paused {
+		f.Pause, err = q.Paused(ctx)
+	}
+	if f.Stats.Leased > 0 {
+		list(&f.Leased, chanqadmin.StateLeased, chanqadmin.MostListed)
+	}
+	switch {
+	case f.Stats.Dead == 0:
+	case f.Spec.DeadKey == chanq.DeadKeyHolds:
+		list(&f.Dead, chanqadmin.StateDead, 100)
+		list(&f.Behind, chanqadmin.StateReady, chanqadmin.MostListed)
+	default:
+		list(&f.Dead, chanqadmin.StateDead, 1)
+	}
+	if err == nil && f.fails().share > 0 && f.Stats.Scheduled > 0 {
+		list(&f.Retried, chanqadmin.StateScheduled, 100)
+	}
+	return err
+}
+
+// Examined is a queue of Examine.
+type Examined struct {
+	Figures
+	Admin *chanqadmin.Queue // nil if it cannot be opened
+}
+
+// readers is how many queues Examine reads at the same time. Each uses a connection.
+const readers = 4
+
+// Examine opens several queues and reads their figures as Look does, four at a time. A queue that cannot be opened has only Err and Locks.
+// It uses Dialect and Schema of cfg.
+func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string) []Examined {
+	all := make([]Examined, len(queues))
+	next := make(chan int)
+	var looking sync.WaitGroup
+	for range min(readers, len(queues)) {
+		looking.Go(func() { // ends when next is closed
+			for i := range next {
+				all[i] = examine(ctx, db, cfg, queues[i])
+			}
+		})
+	}
+	for i := range queues {
+		next <- i
+	}
+	close(next)
+	looking.Wait()
+	return all
+}
+
+func examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queue string) Examined {
+	within, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	q, err := chanqadmin.Open(within, db, queue, cfg)
+	if err == nil {
+		return Examined{Look(ctx, q), q}
+	}
+	f := Figures{Queue: queue, At: time.Now(), Err: err}
+	again, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	if !errors.Is(err, chanq.ErrNoSchema) {
+		f.Locks, _ = chanqadmin.Locks(again, db, queue, cfg) // of the tables that all queues share
+	}
+	return Examined{Figures: f}
+}

@@ -1,0 +1,402 @@
+package chanqfindings
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Limits are when a queue is in trouble. The zero value suits most queues.
+type Limits struct {
+	// Stuck is how long a message may be leased before it counts as stuck, if ten times the usual time of the queue is not longer. Set it
+	// above the time that your slowest handler needs. Default: 1 min.
+	Stuck time.Duration
+	// Late is how long the oldest ready message may wait. Default: 0, any time.
+	Late time.Duration
+}
+
+// Check returns what is wrong with the limits, or nil.
+func (l Limits) Check() error {
+	var errs []error
+	if l.Stuck < 0 {
+		errs = append(errs, fmt.Errorf("Limits.Stuck is %v: must be 0 (1 min) or more", l.Stuck))
+	}
+	if l.Late < 0 {
+		errs = append(errs, fmt.Errorf("Limits.Late is %v: must be 0 (any time) or more", l.Late))
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	stuckAfter = time.Minute
+	usually    = 10 // times the usual time of a lease a message may be leased
+
+	// lostAfter is how long a message has been leased before its consumer, which is not listed, counts as lost: a consumer is listed shortly
+	// after its start.
+	lostAfter = 25 * time.Second
+
+	// lockedFor is how long the transaction of a lock must have been open: a migration locks tables for a moment.
+	lockedFor = time.Second
+
+	oldAfter = 15 * time.Second // figures say nothing about now
+
+	failResults  = 20              // results that are looked at, at least
+	failWithin   = 2 * time.Minute // not older than this
+	failSome     = 20              // percent of them that fail: a warning
+	failMost     = 50              // percent: a failure
+	shownOfError = 120             // characters of an error
+)
+
+// Of returns the findings of a queue at a time, the worst first. It reads nothing. Where one fault explains another, only the cause is
+// found: no consumer can send a heartbeat while the file is locked, for example.
+func Of(f Figures, l Limits, now time.Time) []Finding {
+	e := &examination{Figures: f, Limits: l, now: now}
+	if e.Limits.Stuck == 0 {
+		e.Limits.Stuck = stuckAfter
+	}
+	switch {
+	case e.locked(), e.unread():
+	default:
+		e.consumers()
+		e.stuck()
+		e.failing()
+		e.dead()
+		if f.Stats.Paused {
+			e.paused()
+		}
+		e.late()
+	}
+	return Worst(e.found)
+}
+
+type examination struct {
+	Figures
+	Limits
+	now   time.Time
+	found []Finding
+}
+
+func (e *examination) add(k Kind, s Severity, since time.Time, path, text, remedy string) {
+	if path != "" {
+		path = "q/" + e.Queue + "/" + strings.TrimPrefix(path, ".")
+	}
+	e.found = append(e.found, Finding{e.Queue, k, s, text, since, strings.ReplaceAll(remedy, "{queue}", e.Queue), path})
+}
+
+// has reports whether there is a finding of one of these kinds.
+func (e *examination) has(kinds ...Kind) bool {
+	return slices.ContainsFunc(e.found, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
+}
+
+func (e *examination) locked() bool {
+	for _, l := range e.Locks {
+		if l.For < lockedFor && e.Err == nil {
+			continue
+		}
+		text := "locked by " + or(l.Program, "a program without a name")
+		if l.Session != 0 {
+			text += fmt.Sprintf(" (session %d)", l.Session)
+		}
+		remedy := "end its transaction; if its program cannot: " + l.End
+		if l.File {
+			text = "another connection has the write lock of the file"
+			if l.Session != 0 {
+				text = fmt.Sprintf("the file is locked for writing by %s (process %d)", or(l.Program, "a program"), l.Session)
+			}
+			remedy = "end the transaction of that program, or the program; split large writes into short transactions (fuser on the file names the processes that have it open)"
+		}
+		var since time.Time
+		if l.For > 0 {
+			text += " for " + Lasting(l.For)
+			since = e.At.Add(-l.For)
+		}
+		e.add(Locked, Failure, since, ".", text, remedy)
+		if l.File {
+			e.found[0].Queue, e.found[0].Path = "", ""
+		}
+		return true // the one that was first
+	}
+	return false
+}
+
+func (e *examination) unread() bool {
+	var network net.Error
+	var op *chanq.OpError
+	err := e.Err
+	switch {
+	case err == nil && e.now.Sub(e.At) <= oldAfter:
+		return false
+	case err == nil:
+		e.add(Unknown, Warning, e.At, ".", "the last figures are "+Lasting(e.now.Sub(e.At))+" old", "chanq doctor {queue} looks for the cause")
+	case errors.As(err, &op) && op.Unknown, errors.As(err, &network), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chanq.ErrUnavailable),
+		errors.Is(err, context.DeadlineExceeded):
+		e.add(Unreachable, Failure, time.Time{}, ".", "the database does not answer", "repair the database, or the network to it: programs then continue by themselves")
+	case errors.Is(err, chanq.ErrNoSchema):
+		e.add(Unknown, Failure, time.Time{}, "", "the tables of the queue are missing, or older than this program", "chanq migrate {queue}")
+	case errors.Is(err, chanq.ErrNewerSchema):
+		e.add(Unknown, Failure, time.Time{}, "", "the tables of the queue are newer than this program", "upgrade this program")
+	default:
+		e.add(Unknown, Failure, time.Time{}, ".", "the database refuses to show the figures", "chanq doctor {queue} shows the error")
+	}
+	return true
+}
+
+// held returns for how long a message has been leased, if its row says so: on a plain queue the fence contains the time of the claim.
+func (e *examination) held(m *chanqadmin.Entry) (time.Time, bool) {
+	if e.Spec.Kind == chanq.KindOrdered || m.Fence < 1<<sqlbatch.FenceBits {
+		return time.Time{}, false
+	}
+	return time.UnixMilli((m.Fence - 1) >> sqlbatch.FenceBits), true
+}
+
+// consumers finds consumers that are not heard, or that nothing consumes.
+func (e *examination) consumers() {
+	listed := map[chanq.ID]bool{}
+	for _, c := range e.Consumers {
+		listed[c.ID] = true
+	}
+	var last, end time.Time // when one took its last message, and when the last lease ends
+	messages := 0
+	names := map[string]bool{}
+	for i := range e.Leased {
+		m := &e.Leased[i]
+		claimed, known := e.held(m)
+		if listed[m.Consumer] || known && e.Now.Sub(claimed) < lostAfter || m.Consumer == (chanq.ID{}) {
+			continue
+		}
+		messages++
+		names[or(m.LeasedBy, "without a name")] = true
+		if claimed.After(last) {
+			last = claimed
+		}
+		if m.LeaseUntil.After(end) {
+			end = m.LeaseUntil
+		}
+	}
+	switch {
+	case messages > 0:
+		severity, text := Warning, "consumer "+first(names)+" is not heard"
+		if len(names) > 1 {
+			text = fmt.Sprintf("%d consumers are not heard, for example %s", len(names), first(names))
+		}
+		text += fmt.Sprintf(", with %s in hand", counted(messages, chanqadmin.MostListed, "message"))
+		if !last.IsZero() {
+			text += fmt.Sprintf(", the last taken %s ago", Lasting(e.Now.Sub(last)))
+		}
+		if len(listed) == 0 {
+			severity, text = Failure, text+"; no other runs"
+		}
+		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq peek --state leased {queue} lists them", Lasting(max(0, end.Sub(e.Now)))))
+	case e.Stats.Ready > 0 && len(listed) == 0 && !e.Stats.Paused:
+		e.add(NoConsumer, Failure, e.Now.Add(-e.Stats.OldestReady), ".", fmt.Sprintf("no consumer runs; %s wait%s, the oldest for %s", counted(e.Stats.Ready, e.Stats.Limit, "message"), verb(e.Stats.Ready), Lasting(e.Stats.OldestReady)),
+			"start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
+	}
+}
+
+// results returns how many messages were settled in the last part of Recent, and for how long there are samples of it.
+func (e *examination) results(last time.Duration) (n int64, of time.Duration) {
+	for _, s := range e.Recent {
+		if e.Now.Sub(s.At) <= last {
+			n += s.Acked + s.Nacked + s.Died
+			of += s.Step
+		}
+	}
+	return n, of
+}
+
+func (e *examination) stuck() {
+	limit, inHand := e.Limits.Stuck, max(e.Stats.Leased, len(e.Leased))
+	if n, of := e.results(recently); n > 0 { // a message is usually leased for this long, by Little's law
+		limit = max(limit, usually*of*time.Duration(inHand)/time.Duration(n))
+	}
+	listed := map[chanq.ID]bool{}
+	for _, c := range e.Consumers {
+		listed[c.ID] = true
+	}
+	n := 0
+	var longest time.Time
+	holder := ""
+	for i := range e.Leased {
+		claimed, known := e.held(&e.Leased[i])
+		if !known || !listed[e.Leased[i].Consumer] || e.Now.Sub(claimed) < limit {
+			continue
+		}
+		if n++; longest.IsZero() || claimed.Before(longest) {
+			longest, holder = claimed, e.Leased[i].LeasedBy
+		}
+	}
+	remedy := "a call in the handler probably hangs: chanq peek --state leased {queue} lists the messages; dump the goroutines of the program (SIGQUIT, or net/http/pprof), give the call a deadline, and restart the program"
+	switch {
+	case n > 0 && n >= inHand:
+		text := "the only message in hand has been leased"
+		if n > 1 {
+			text = fmt.Sprintf("all %s in hand have been leased", counted(n, chanqadmin.MostListed, "message"))
+		}
+		e.add(Stuck, Failure, longest, "messages?state=leased", fmt.Sprintf("%s for %s, by %s", text, Lasting(e.Now.Sub(longest)), or(holder, "a consumer without a name")), remedy)
+	case n > 0:
+		e.add(Stuck, Warning, longest, "messages?state=leased", fmt.Sprintf("%d of %s in hand %s been leased for %s, by %s", n, counted(inHand, e.Stats.Limit, "message"), has(n), Lasting(e.Now.Sub(longest)), or(holder, "a consumer without a name")), remedy)
+	case e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(listed) > 0 && !e.has(ConsumerLost) && e.still(e.Limits.Stuck):
+		e.add(Stuck, Failure, time.Time{}, "messages?state=leased", fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), Lasting(e.Limits.Stuck)), remedy)
+	}
+}
+
+// still reports whether the samples show that no message was delivered or settled for a while. It is for ordered queues, whose rows do not
+// contain the time of the delivery.
+func (e *examination) still(last time.Duration) bool {
+	last = min(last, recently-chanqadmin.StepFine)
+	var seen time.Duration
+	for _, s := range e.Recent {
+		if e.Now.Sub(s.At) > last+chanqadmin.StepFine {
+			continue
+		}
+		if s.Delivered+s.Acked+s.Nacked+s.Died > 0 {
+			return false
+		}
+		seen += s.Step
+	}
+	return seen >= last
+}
+
+// tally is how many of the last results failed.
+type tally struct {
+	failed, results int64
+	share           int // percent; 0: too few results, or too few of them failed
+	since           time.Time
+}
+
+// fails looks at the last samples that have failResults together.
+func (f *Figures) fails() tally {
+	var t tally
+	for _, s := range slices.Backward(f.Recent) {
+		if t.results >= failResults || f.Now.Sub(s.At) > failWithin {
+			break
+		}
+		t.failed, t.results, t.since = t.failed+s.Nacked+s.Died, t.results+s.Acked+s.Nacked+s.Died, s.At
+	}
+	if t.results >= failResults && t.failed*100 >= failSome*t.results {
+		t.share = int(t.failed * 100 / t.results)
+	}
+	return t
+}
+
+func (e *examination) failing() {
+	t := e.fails()
+	if t.share == 0 {
+		return
+	}
+	for _, s := range slices.Backward(e.Recent) { // since when at least as many failed
+		if n := s.Acked + s.Nacked + s.Died; n > 0 && (s.Nacked+s.Died)*100 < failSome*n {
+			break
+		}
+		t.since = s.At
+	}
+	severity := Warning
+	if t.share >= failMost {
+		severity = Failure
+	}
+	text := fmt.Sprintf("%d of the last %d attempts failed", t.failed, t.results)
+	if t.failed == t.results {
+		text = fmt.Sprintf("all of the last %d attempts failed", t.results)
+	}
+	if cause := e.topError(); cause != "" {
+		text += ": " + cause
+	}
+	e.add(Failing, severity, t.since, "failures", text, "correct the handler, or the service that it calls: chanq peek --state scheduled {queue} shows the errors of messages that wait for a retry, chanq causes {queue} those of dead ones")
+}
+
+// topError returns the error that most messages have which wait for a retry, or that of the last dead message.
+func (e *examination) topError() string {
+	count, top := map[string]int{}, ""
+	for i := range e.Retried {
+		text := shown(&e.Retried[i])
+		if count[text]++; text != "" && (top == "" || count[text] > count[top]) {
+			top = text
+		}
+	}
+	if top == "" && len(e.Figures.Dead) > 0 {
+		top = shown(&e.Figures.Dead[0])
+	}
+	return top
+}
+
+// shown returns the first line of a message's error, shortened, without parts of bodies.
+func shown(m *chanqadmin.Entry) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(m.RedactedError()), "\n")
+	if text := []rune(line); len(text) > shownOfError {
+		line = string(text[:shownOfError-1]) + "…"
+	}
+	return line
+}
+
+func (e *examination) dead() {
+	if len(e.Figures.Dead) == 0 {
+		return
+	}
+	keys := map[string]bool{}
+	if e.Spec.DeadKey == chanq.DeadKeyHolds {
+		for i := range e.Figures.Dead {
+			keys[e.Figures.Dead[i].Key] = true
+		}
+		delete(keys, "")
+	}
+	behind, held := 0, map[string]bool{}
+	for i := range e.Behind {
+		if keys[e.Behind[i].Key] {
+			behind++
+			held[e.Behind[i].Key] = true
+		}
+	}
+	var since time.Time // the first death that holds one of the keys
+	for i := range e.Figures.Dead {
+		if m := &e.Figures.Dead[i]; held[m.Key] && (since.IsZero() || m.EndedAt.Before(since)) {
+			since = m.EndedAt
+		}
+	}
+	onward := ""
+	if e.Spec.DeadKey == chanq.DeadKeyHolds {
+		onward = ", which lets the later messages of their keys go on without them"
+	}
+	if behind > 0 {
+		e.add(BlockedKey, Failure, since, "slots", fmt.Sprintf("%s of %s wait%s for dead messages of the same key", counted(behind, chanqadmin.MostListed, "ready message"), counted(len(held), 100, "key"), verb(behind)),
+			"when the cause is fixed, chanq redrive {queue}, or chanq purge --state dead {queue}"+onward+"; chanq causes {queue} groups the dead messages")
+	}
+	last := &e.Figures.Dead[0]
+	text := counted(e.Stats.Dead, e.Stats.Limit, "message") + " " + are(e.Stats.Dead) + " dead, the last for " + Lasting(e.Now.Sub(last.EndedAt))
+	if cause := shown(last); cause != "" {
+		text += ": " + cause
+	}
+	e.add(Dead, Warning, last.EndedAt, "failures", text, "chanq causes {queue} groups them; when the cause is fixed, chanq redrive {queue}, or chanq purge --state dead {queue}"+onward)
+}
+
+func (e *examination) paused() {
+	text := "paused"
+	if !e.Pause.Since.IsZero() {
+		text += " for " + Lasting(e.Now.Sub(e.Pause.Since))
+	}
+	if e.Pause.By != "" {
+		text += " by " + e.Pause.By
+	}
+	if e.Pause.Reason != "" {
+		text += ": " + e.Pause.Reason
+	}
+	e.add(Paused, Notice, e.Pause.Since, ".", text, "if the reason no longer applies: chanq resume {queue}")
+}
+
+func (e *examination) late() {
+	if e.Limits.Late == 0 || e.Stats.OldestReady <= e.Limits.Late || e.has(NoConsumer, BlockedKey, Paused) ||
+		slices.ContainsFunc(e.found, func(f Finding) bool { return f.Severity == Failure && (f.Kind == Stuck || f.Kind == ConsumerLost) }) {
+		return
+	}
+	e.add(Late, Warning, e.Now.Add(e.Limits.Late-e.Stats.OldestReady), ".", fmt.Sprintf("the oldest ready message has waited for %s, longer than %s", Lasting(e.Stats.OldestReady), Lasting(e.Limits.Late)),
+		"start more consumers, or give Handle more workers: chanq top {queue} shows the rates")
+}

@@ -1,0 +1,53 @@
+package chanqweb_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
+	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+func TestTheOverviewBeginsWithWhatIsWrong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShop(t)
+		page := s.open(everything, func(c *chanqweb.Config) {
+			c.Redact = func(_ string, e *chanqadmin.Entry) {
+				if e.LastError == "<b>number 4111</b>" {
+					e.LastError = "<b>a number</b>"
+				}
+			}
+		})
+		require.Contains(t, page.get("/").text, "1 queue, no trouble")
+		s.Kill(s.Mail, "x", nil, errors.New("<b>number 4111</b>"))
+		s.Send(s.Mail, chanq.Message[[]byte]{Body: []byte("x")})
+		require.NoError(t, testdb.Pause(t.Context(), s.Queue("reports", chanq.Config{})))
+		for i := range 5 {
+			s.Send(s.Queue(fmt.Sprintf("empty_%d", i), chanq.Config{}), chanq.Message[[]byte]{Body: []byte("x")})
+		}
+		time.Sleep(2 * time.Minute) // longer than figures are kept, and the consumer of Kill is listed
+		text := page.get("/").text
+		require.NotContains(t, text, "4111")
+		require.Regexp(t, `(?s)<li class="failure">.*?<a class="plain" href="./q/empty_0/">empty_0</a>.*?no consumer runs; 1 message waits, the oldest for 2 min.*?<small>start a consumer;`, text)
+		require.Contains(t, text, ">2 more<")
+		for i := range 5 {
+			require.NoError(t, chanqadmin.DropWithMessages(t.Context(), s.DB, fmt.Sprintf("empty_%d", i), chanq.Config{}))
+		}
+		time.Sleep(time.Minute)
+		text = page.get("/").text
+		require.Regexp(t, `(?s)<li class="warning">.*?1 message is dead, the last for 3 min: &lt;b&gt;a number&lt;/b&gt;.*?<a href="./q/mail/failures">See failures ›</a>`, text)
+		require.Regexp(t, `(?s)<li class="notice">.*?paused for`, text)
+	})
+}
+
+func TestLimitsThatAreNotValidAreRefused(t *testing.T) {
+	_, err := chanqweb.New(nil, chanqweb.Config{Limits: chanqfindings.Limits{Late: -1}})
+	require.ErrorContains(t, err, "chanqweb: Config.Limits.Late is -1ns: must be 0 (any time) or more")
+}
