@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -20,6 +21,8 @@ import (
 
 func TestCtrlCDropsWhatWasCreated(t *testing.T) {
 	reached, hold := make(chan bool), make(chan bool)
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release() // if the test fails
 	i := emulated(t, func(r instance.Request) (instance.Answer, bool) {
 		if r.Text == "SET SHOWPLAN_XML ON" { // the databases and the first tables exist
 			close(reached)
@@ -50,7 +53,7 @@ func TestCtrlCDropsWhatWasCreated(t *testing.T) {
 	until("interrupted: ending the tests and dropping the databases, up to 30s\n")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 	until("interrupted already: waiting until the tests have ended (10s at most) and the databases are dropped (20s)\n")
-	close(hold)
+	release()
 	_, err = io.Copy(&said, lines)
 	require.NoError(t, err)
 	require.Error(t, cmd.Wait())
