@@ -50,12 +50,12 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 func TestAQueueOfANewerSchemaIsNeitherOpenedNorDropped(t *testing.T) {
 	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
 		w.Queue("orders", chanq.Config{})
-		_, err := w.DB.Exec("UPDATE chanq__queues SET min_version = min_version + 1")
+		_, err := w.DB.Exec("UPDATE chanq__queues SET min_version = min_version + 1000")
 		require.NoError(t, err)
 		_, err = chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
 		require.ErrorIs(t, err, chanq.ErrNewerSchema)
 		require.ErrorIs(t, chanqadmin.DropWithMessages(w.Soon(), w.DB, "orders", chanq.Config{}), chanq.ErrNewerSchema)
-		_, err = w.DB.Exec("UPDATE chanq__queues SET min_version = min_version - 1")
+		_, err = w.DB.Exec("UPDATE chanq__queues SET min_version = min_version - 1000")
 		require.NoError(t, err)
 		q, err := chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
 		require.NoError(t, err)

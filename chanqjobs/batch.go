@@ -219,7 +219,7 @@ func (b *Batches) encode(batch chanq.ID, done chanq.Message[Job]) ([]byte, error
 		return nil, errors.New("Message.ID must be unset: it has the ID of the batch")
 	}
 	m := chanq.Message[[]byte]{ID: batch, Type: done.Type, Headers: done.Headers, Priority: done.Priority, Delay: done.Delay,
-		TTL: done.TTL, DedupKey: done.DedupKey, Key: done.Key}
+		TTL: done.TTL, DedupKey: done.DedupKey, OnDuplicate: done.OnDuplicate, DebounceMax: done.DebounceMax, Key: done.Key}
 	done.ID, done.Headers = batch, withResult(m.Headers, BatchResult{batch, mostJobs, math.MaxInt32})
 	var err error
 	if m.Body, err = b.q.Encode(done); err != nil {

@@ -499,12 +499,13 @@ func TestAFailureOfTheEndIsReportedAndRepeated(t *testing.T) {
 }
 
 func TestTheFieldsOfADoneJobAreKept(t *testing.T) {
-	require.Equal(t, 9, reflect.TypeFor[chanq.Message[int]]().NumField(), "Batches.encode must keep each field")
+	require.Equal(t, 11, reflect.TypeFor[chanq.Message[int]]().NumField(), "Batches.encode must keep each field")
 	onEachBatch(t, batchBubbles, func(w *batchWorld) {
 		batch := chanqjobs.NewBatch()
 		done := report.New("as it is")
 		done.Headers = map[string]string{"a": "b"}
 		done.Priority, done.Delay, done.TTL, done.DedupKey = chanq.PriorityHigh, time.Minute, time.Hour, "one"
+		done.OnDuplicate, done.DebounceMax = chanq.Debounce, 2*time.Minute
 		require.NoError(w, w.inTx(func(ctx context.Context, tx *sql.Tx) error {
 			return w.SendTx(ctx, tx, batch, done, pieces(1)...)
 		}))
