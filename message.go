@@ -92,7 +92,7 @@ const (
 	// KeepQueued stores nothing while a message with the key is ready or scheduled.
 	KeepQueued OnDuplicate = sqlbatch.KeepQueued
 	// Replace gives the ready or scheduled message the Body, Type, Headers, Priority and TTL of the new one. It keeps
-	// its ID and its due time, and its attempts start again.
+	// its ID and its due time, at which its TTL begins, and its attempts start again.
 	Replace OnDuplicate = sqlbatch.Replace
 	// Debounce is Replace with a new due time: Delay after the last send, and at most DebounceMax after the first.
 	// Delay must be above 0.

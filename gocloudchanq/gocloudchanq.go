@@ -26,7 +26,8 @@ type TopicOptions struct {
 	BatcherOptions batcher.Options
 }
 
-// OpenTopic returns a topic that sends to a queue. It costs nothing. A batch of calls of Send is one statement.
+// OpenTopic returns a topic that sends to a queue. It costs nothing. A batch of calls of Send is one statement: a message
+// that is refused, for example because its body is too large, also fails the others of its batch.
 //
 // The functions BeforeSend and AfterSend of a message can convert to *chanq.Message[[]byte], for example to set Key or
 // Delay, and Topic.As to **chanq.Queue[[]byte].
@@ -208,24 +209,16 @@ func (s *subscription) SendNacks(ctx context.Context, ids []driver.AckID) error 
 	return settle(ctx, ids, func(l *chanq.Lease[[]byte]) error { return l.Nack(nil) })
 }
 
-// settle settles leases in one batch, and waits until that is stored. A lease that was lost is no error: its message is
-// redelivered, or was acked before.
+// settle settles leases in one batch, and waits until that is stored. An error would end the subscription, so a settle that
+// was not stored is none: its message is redelivered, and Hooks of the queue report it.
 func settle(ctx context.Context, ids []driver.AckID, how func(*chanq.Lease[[]byte]) error) error {
 	for _, id := range ids {
-		if err := how(id.(*chanq.Lease[[]byte])); err != nil && !over(err) {
-			return err
-		}
+		_ = how(id.(*chanq.Lease[[]byte]))
 	}
 	for _, id := range ids {
-		if err := id.(*chanq.Lease[[]byte]).Wait(ctx); err != nil && !over(err) {
-			return err
-		}
+		_ = id.(*chanq.Lease[[]byte]).Wait(ctx)
 	}
-	return nil
-}
-
-func over(err error) bool {
-	return errors.Is(err, chanq.ErrSettled) || errors.Is(err, chanq.ErrLeaseLost)
+	return ctx.Err()
 }
 
 func (s *subscription) As(i any) bool {

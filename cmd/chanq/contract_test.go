@@ -43,7 +43,7 @@ var contract = map[string]string{
 	"schedule resume":  "{resumed schedule}",
 	"schedule run":     "{duplicate id}",
 	"schema":           "{dialect queue statements}",
-	"send":             "{duplicate id}",
+	"send":             "{duplicate id replaced}",
 	"stats":            "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
 	"top":              "[{acked_per_second consumers dead done findings leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second state}]",
 }

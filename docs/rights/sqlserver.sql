@@ -72,5 +72,5 @@ GRANT SELECT ON dbo.chanq__progress TO chanq_operator;
 
 -- Part 7, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
 -- then change messages, and still not read their bodies.
-GRANT SELECT ON dbo.chanq_orders (priority, due_at, enqueued_at, leased_by) TO chanq_producer;
+GRANT SELECT ON dbo.chanq_orders (priority, due_at, enqueued_at, expires_at, leased_by) TO chanq_producer;
 GRANT UPDATE ON dbo.chanq_orders TO chanq_producer;

@@ -287,6 +287,9 @@ func replacedInRollback(w *world) {
 			state := func() chanqadmin.Entry {
 				e := testdb.Get(w, q, id)
 				e.LeasedBy = "" // SQL Server omits the name while the consumer's row is being written
+				if e.State == chanqadmin.StateScheduled {
+					e.State = chanqadmin.StateReady // its delay can end meanwhile
+				}
 				return e
 			}
 			before := state()

@@ -114,17 +114,19 @@ RETURNING uuid_send(q.id), ` + textBytes("q.dedup_key")
 }
 
 const (
-	// keeping locks the message: a claim before the end of the transaction would handle the state before it.
-	keeping = `fence = q.fence`
+	// keeping locks the message: a claim before the end of the transaction would handle the state before it. It expires at the later of the
+	// two ends, NULL for never, so that the second send is handled in its time.
+	keeping = `expires_at = CASE WHEN q.expires_at IS NOT NULL AND excluded.expires_at IS NOT NULL THEN greatest(q.expires_at, excluded.expires_at) END`
 
 	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. A
-	// message that waits longer than $12 is due.
+	// message that waits longer than $12 is due. The time to live of a message that is due later begins then.
 	replacing = `fence = q.fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
   due_at = CASE WHEN q.enqueued_at + $12::bigint > excluded.enqueued_at THEN least(excluded.due_at, q.enqueued_at + $12::bigint)
                 WHEN q.due_at > excluded.enqueued_at AND $12::bigint IS NOT NULL THEN excluded.enqueued_at
                 WHEN q.due_at < excluded.enqueued_at AND q.priority <> excluded.priority THEN excluded.enqueued_at
                 ELSE q.due_at END,
-  expires_at = excluded.expires_at, type = excluded.type, headers = excluded.headers, body = excluded.body`
+  expires_at = CASE WHEN $12::bigint IS NULL THEN greatest(excluded.expires_at, q.due_at + excluded.expires_at - excluded.enqueued_at) ELSE excluded.expires_at END,
+  type = excluded.type, headers = excluded.headers, body = excluded.body`
 )
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.rowList(q.enqueue, rows) }

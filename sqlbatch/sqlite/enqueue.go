@@ -64,16 +64,18 @@ const (
   FROM n) AS r CROSS JOIN {live} AS q ON q.dedup_key = r.dedup_key AND q.dedup_key IS NOT NULL
 WHERE q.leased_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {live} AS e WHERE e.id = r.id))`
 
-	keeping = `fence = fence`
+	// keeping lets the message expire at the later of the two ends, NULL for never, so that the second send is handled in its time.
+	keeping = `expires_at = max(expires_at, excluded.expires_at)`
 
 	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. ?4 is
-	// DebounceMax, NULL for none: a message that waits longer is due.
+	// DebounceMax, NULL for none: a message that waits longer is due. The time to live of a message that is due later begins then.
 	replacing = `fence = fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
   due_at = CASE WHEN enqueued_at + ?4 > excluded.enqueued_at THEN min(excluded.due_at, enqueued_at + ?4)
                 WHEN due_at > excluded.enqueued_at AND ?4 IS NOT NULL THEN excluded.enqueued_at
                 WHEN due_at < excluded.enqueued_at AND priority <> excluded.priority THEN excluded.enqueued_at
                 ELSE due_at END,
-  expires_at = excluded.expires_at, type = excluded.type, headers = excluded.headers, body = excluded.body`
+  expires_at = CASE WHEN ?4 IS NULL THEN max(excluded.expires_at, due_at + excluded.expires_at - excluded.enqueued_at) ELSE excluded.expires_at END,
+  type = excluded.type, headers = excluded.headers, body = excluded.body`
 )
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.packRows(q.enqueue, rows) }

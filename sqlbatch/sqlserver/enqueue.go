@@ -71,8 +71,11 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 // consumer leases them. A leased one loses its key, and another one is kept or replaced. Then follows enqueueNewText. A row that is leased
 // meanwhile keeps its key, and the INSERT leaves it out.
 //
+// All of it is one transaction: a lock that is not granted at the end undoes what the statements before have changed.
+//
 // It reads no body: producers need not have that permission.
-const enqueueOverText = `DECLARE @met TABLE (n int NOT NULL PRIMARY KEY CLUSTERED, id binary(16) NOT NULL);
+const enqueueOverText = `~BEGIN TRANSACTION;
+DECLARE @met TABLE (n int NOT NULL PRIMARY KEY CLUSTERED, id binary(16) NOT NULL);
 INSERT INTO @met (n, id)
 SELECT v.n, k.id
 FROM (VALUES {probes}) AS v ({probed})
@@ -100,11 +103,14 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 `
 
 const (
-	// keeping locks the message: a claim before the end of the transaction would handle the state before it.
-	keeping = `fence = q.fence`
+	// keeping locks the message: a claim before the end of the transaction would handle the state before it. It expires at the later of the
+	// two ends, NULL for never, so that the second send is handled in its time.
+	keeping = `expires_at = CASE
+        WHEN q.expires_at > ` + markedExpiry + ` THEN q.expires_at
+        WHEN q.expires_at IS NOT NULL THEN ` + markedExpiry + ` END`
 
 	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. A
-	// message that waits longer than @most is due.
+	// message that waits longer than @most is due. The time to live of a message that is due later begins then.
 	replacing = `fence = q.fence + 1,
     attempts = 0,
     lapses = 0,
@@ -116,7 +122,7 @@ const (
         WHEN q.due_at > @now AND @most IS NOT NULL THEN @now
         WHEN q.due_at < @now AND q.priority <> ` + markedPriority + ` THEN @now
         ELSE q.due_at END,
-    expires_at = ` + markedExpiry + `,
+    expires_at = CASE WHEN @most IS NULL AND q.due_at > @now THEN ` + markedLater + ` ELSE ` + markedExpiry + ` END,
     [type] = ` + markedType + `,
     headers = v.h,
     body = v.b`
@@ -168,6 +174,8 @@ const (
 	markedDue      = `DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 2, 4)), @now))`
 	markedExpiry   = `CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
             THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END`
+	markedLater = `CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), q.due_at)) END`
 	markedType = `CASE WHEN DATALENGTH(v.m) > 17 THEN SUBSTRING(v.m, 18, 100) END`
 )
 
@@ -250,7 +258,7 @@ func (s *inserts) make(shape insertShape) insert {
 	if shape.fresh {
 		over, when, returned := "", now, ""
 		if set, is := map[sqlbatch.OnDuplicate]string{sqlbatch.KeepQueued: keeping, sqlbatch.Replace: replacing}[shape.over]; is {
-			over, when, returned = strings.Replace(enqueueOverText, "{set}", set, 1), "", ", inserted.dedup_key"
+			over, when, returned, leave = strings.Replace(enqueueOverText, "{set}", set, 1), "", ", inserted.dedup_key", "~COMMIT TRANSACTION;\n"
 		}
 		template = strings.NewReplacer("{over}", over, "{now}", when, "{returned}", returned).Replace(enqueueNewText)
 	}

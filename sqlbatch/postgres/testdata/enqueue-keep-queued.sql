@@ -24,6 +24,6 @@ leased AS MATERIALIZED (
 )
 INSERT INTO "public"."chanq_orders" AS q (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body)
 SELECT id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body FROM r WHERE (SELECT count(*) FROM leased) >= 0
-ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = q.fence
+ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET expires_at = CASE WHEN q.expires_at IS NOT NULL AND excluded.expires_at IS NOT NULL THEN greatest(q.expires_at, excluded.expires_at) END
 WHERE q.leased_by IS NULL
 RETURNING uuid_send(q.id), decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape');

@@ -29,6 +29,7 @@ ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = q.fenc
                 WHEN q.due_at > excluded.enqueued_at AND $12::bigint IS NOT NULL THEN excluded.enqueued_at
                 WHEN q.due_at < excluded.enqueued_at AND q.priority <> excluded.priority THEN excluded.enqueued_at
                 ELSE q.due_at END,
-  expires_at = excluded.expires_at, type = excluded.type, headers = excluded.headers, body = excluded.body
+  expires_at = CASE WHEN $12::bigint IS NULL THEN greatest(excluded.expires_at, q.due_at + excluded.expires_at - excluded.enqueued_at) ELSE excluded.expires_at END,
+  type = excluded.type, headers = excluded.headers, body = excluded.body
 WHERE q.leased_by IS NULL
 RETURNING uuid_send(q.id), decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape');

@@ -19,5 +19,5 @@ FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)
   FROM n) AS r
 WHERE true
 ON CONFLICT (id) DO NOTHING
-ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = fence
+ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET expires_at = max(expires_at, excluded.expires_at)
 RETURNING id, dedup_key;

@@ -24,5 +24,6 @@ ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = fence 
                 WHEN due_at > excluded.enqueued_at AND ?4 IS NOT NULL THEN excluded.enqueued_at
                 WHEN due_at < excluded.enqueued_at AND priority <> excluded.priority THEN excluded.enqueued_at
                 ELSE due_at END,
-  expires_at = excluded.expires_at, type = excluded.type, headers = excluded.headers, body = excluded.body
+  expires_at = CASE WHEN ?4 IS NULL THEN max(excluded.expires_at, due_at + excluded.expires_at - excluded.enqueued_at) ELSE excluded.expires_at END,
+  type = excluded.type, headers = excluded.headers, body = excluded.body
 RETURNING id, dedup_key;

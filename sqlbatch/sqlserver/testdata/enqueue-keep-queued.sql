@@ -5,6 +5,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
+BEGIN TRANSACTION;
 DECLARE @met TABLE (n int NOT NULL PRIMARY KEY CLUSTERED, id binary(16) NOT NULL);
 INSERT INTO @met (n, id)
 SELECT v.n, k.id
@@ -24,7 +25,11 @@ WHERE q.dedup_key IS NOT NULL AND q.leased_by IS NOT NULL
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
-SET fence = q.fence
+SET expires_at = CASE
+        WHEN q.expires_at > CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END THEN q.expires_at
+        WHEN q.expires_at IS NOT NULL THEN CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END END
 OUTPUT inserted.id, inserted.dedup_key
 FROM (VALUES (@i,0,@m0,@k0,@h0,@b0)) AS v (i, n, m, k, h, b)
 INNER JOIN @met AS w ON w.n = v.n
@@ -57,3 +62,4 @@ SELECT CONVERT(binary(16), SUBSTRING(v.i, 16 * (v.n % 256) + 1, 16)),
 FROM (VALUES (@i,0,@m0,@k0,@h0,@b0)) AS v (i, n, m, k, h, b)
 INNER JOIN @new AS w ON w.n = v.n
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+COMMIT TRANSACTION;

@@ -5,6 +5,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
+BEGIN TRANSACTION;
 DECLARE @met TABLE (n int NOT NULL PRIMARY KEY CLUSTERED, id binary(16) NOT NULL);
 INSERT INTO @met (n, id)
 SELECT v.n, k.id
@@ -35,8 +36,9 @@ SET fence = q.fence + 1,
         WHEN q.due_at > @now AND @most IS NOT NULL THEN @now
         WHEN q.due_at < @now AND q.priority <> CONVERT(smallint, SUBSTRING(v.m, 1, 1)) - 1 THEN @now
         ELSE q.due_at END,
-    expires_at = CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
-            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END,
+    expires_at = CASE WHEN @most IS NULL AND q.due_at > @now THEN CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), q.due_at)) END ELSE CASE WHEN SUBSTRING(v.m, 10, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 14, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 10, 4)), @now)) END END,
     [type] = CASE WHEN DATALENGTH(v.m) > 17 THEN SUBSTRING(v.m, 18, 100) END,
     headers = v.h,
     body = v.b
@@ -72,3 +74,4 @@ SELECT CONVERT(binary(16), SUBSTRING(v.i, 16 * (v.n % 256) + 1, 16)),
 FROM (VALUES (@i,0,@m0,@k0,@h0,@b0)) AS v (i, n, m, k, h, b)
 INNER JOIN @new AS w ON w.n = v.n
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+COMMIT TRANSACTION;
