@@ -20,7 +20,7 @@ func (e *examination) queues() {
 		defer cancel()
 		var err error
 		if names, err = chanqadmin.Queues(ctx, e.DB, e.Config); err != nil {
-			e.unseen("queues", "", err)
+			e.unlisted(err, ctx.Err())
 			return
 		}
 		if len(names) == 0 {
@@ -30,6 +30,20 @@ func (e *examination) queues() {
 	for _, q := range chanqfindings.Examine(e.ctx, e.DB, e.Config, names) {
 		e.queue(q)
 	}
+}
+
+// unlisted reports why the names of the queues cannot be read: late is set if the time is over.
+func (e *examination) unlisted(err, late error) {
+	ctx, cancel := context.WithTimeout(e.ctx, e.Look)
+	defer cancel()
+	f := chanqfindings.Figures{At: time.Now(), Err: errors.Join(err, late)}
+	f.Locks, _ = chanqadmin.Locks(ctx, e.DB, "any", e.Config) // of the tables that all queues share
+	found := chanqfindings.Of(f, e.Limits, time.Now())
+	if !is(found, chanqfindings.Locked, chanqfindings.Unreachable) {
+		e.unseen("queues", "", err)
+		return
+	}
+	e.report(found)
 }
 
 // queue reports the findings of a queue, and checks its tables and what this login may do with it.
