@@ -131,7 +131,7 @@ func (a *app) topOf(ctx context.Context, c *connection, names []string, trends m
 		found := chanqfindings.Of(q.Figures, limits, time.Now())
 		if q.Err != nil && !slices.ContainsFunc(found, func(f chanqfindings.Finding) bool { return f.Kind == chanqfindings.Locked }) {
 			err := q.Err
-			if errors.Is(err, context.DeadlineExceeded) {
+			if !q.At.IsZero() && errors.Is(err, context.DeadlineExceeded) {
 				err = fmt.Errorf("%s: no answer within %v: its tables may be locked; chanq doctor %s says by whom (%w)", q.Queue, chanqfindings.Patience, q.Queue, err)
 			}
 			errs = append(errs, err)
