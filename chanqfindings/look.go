@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -136,27 +138,68 @@ type Examined struct {
 	Admin *chanqadmin.Queue // nil if it cannot be opened
 }
 
+const (
+	// examineFor bounds Examine.
+	examineFor = 2 * Patience
+	// driverGrace is how long a driver may take to notice the end of its context. SQLite waits up to 250 ms for a lock.
+	driverGrace = 500 * time.Millisecond
+)
+
 // readers is how many queues Examine reads at the same time. Each uses a connection.
 const readers = 4
 
-// Examine opens several queues and reads their figures as Look does, four at a time. A queue that cannot be opened has only Err and Locks.
-// It uses Dialect and Schema of cfg.
+// Examine opens several queues and reads their figures as Look does, four at a time, in at most twice Patience together. A queue that cannot be
+// opened has only Err and Locks. Where a queue has not answered when the time is over, or the driver does not return, Err is
+// context.DeadlineExceeded; At is zero if it was not even asked. It uses Dialect and Schema of cfg.
 func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string) []Examined {
-	all := make([]Examined, len(queues))
-	next := make(chan int)
+	ctx, cancel := context.WithTimeout(ctx, examineFor)
+	defer cancel()
+	began := time.Now()
+	type result struct {
+		i int
+		Examined
+	}
+	results := make(chan result, len(queues)) // no send waits
+	var asked atomic.Int64
 	var looking sync.WaitGroup
 	for range min(readers, len(queues)) {
-		looking.Go(func() { // ends when next is closed
-			for i := range next {
-				all[i] = examine(ctx, db, cfg, queues[i])
+		looking.Go(func() { // ends with ctx, unless the driver hangs
+			for ctx.Err() == nil {
+				i := int(asked.Add(1)) - 1
+				if i >= len(queues) {
+					return
+				}
+				results <- result{i, examine(ctx, db, cfg, queues[i])}
 			}
 		})
 	}
-	for i := range queues {
-		next <- i
+	go func() { // ends with the last of them
+		looking.Wait()
+		close(results)
+	}()
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(driverGrace, func() { close(over) }) })
+	defer stop()
+	all := make([]Examined, len(queues))
+	for open := true; open; {
+		select {
+		case r, more := <-results:
+			if open = more; more {
+				all[r.i] = r.Examined
+			}
+		case <-over:
+			open = false
+		}
 	}
-	close(next)
-	looking.Wait()
+	for i, queue := range queues {
+		if all[i].Queue != "" {
+			continue
+		}
+		all[i].Figures = Figures{Queue: queue, Err: fmt.Errorf("%s: not read within %v: %w", queue, examineFor, ctx.Err())}
+		if i < int(asked.Load()) {
+			all[i].At = began
+		}
+	}
 	return all
 }
 

@@ -33,18 +33,23 @@ type all struct {
 	known map[string]*look
 }
 
-func (a *all) list(ctx context.Context) ([]*look, error) {
+// list returns the queues. If their names cannot be read, it returns those that were known, and why. So that they can still be read, it waits
+// for the names for half of the time only.
+func (a *all) list(ctx context.Context) (list []*look, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.at) >= a.maxAge {
-		names, err := chanqadmin.Queues(ctx, a.db, a.cfg)
-		if err != nil {
-			return nil, err
+		if end, limited := ctx.Deadline(); limited {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+			defer cancel()
 		}
-		a.at, a.names = time.Now(), names
+		var names []string
+		if names, err = chanqadmin.Queues(ctx, a.db, a.cfg); err == nil {
+			a.at, a.names = time.Now(), names
+		}
 	}
 	known := map[string]*look{}
-	var list []*look
 	for _, name := range a.names {
 		l := a.known[name]
 		if l == nil {
@@ -54,7 +59,7 @@ func (a *all) list(ctx context.Context) ([]*look, error) {
 		list = append(list, l)
 	}
 	a.known = known
-	return list, nil
+	return list, err
 }
 
 // reopenAfter is the number of periods of Config.MaxAge after which a queue is opened again, by default a minute: it

@@ -34,7 +34,7 @@
 //
 // All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each shard of a queue over several
 // databases, for example "orders/east": pass to Watch the result of chanqshards.Queue.Admin for each shard. If WatchAll cannot read the
-// list of queues, chanq_up is 0 with queue "". Config.Log receives the error, once per change. The metrics do not contain it, because
+// list of queues, chanq_up is 0 with queue "", and it reads those of the last list. Config.Log receives the error, once per change. The metrics do not contain it, because
 // database errors contain names of hosts and users.
 //
 // Neither an unavailable database nor two queues with the same label make a collection fail: the figures are those of the first watched

@@ -41,6 +41,7 @@ func (g given) figures(ctx context.Context) chanqfindings.Figures { return chanq
 
 // watch has the queues of one Watch or WatchAll.
 type watch interface {
+	// list returns what is known of them, even with an error.
 	list(context.Context) ([]*look, error)
 }
 
@@ -171,9 +172,6 @@ const readers = 4
 // lookAt returns the known states of the queues of a watch, in the order of its list.
 func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	looks, err := w.list(ctx)
-	if err != nil {
-		return []seen{{Figures: chanqfindings.Figures{At: time.Now(), Err: err}}}
-	}
 	found := make([]seen, len(looks))
 	next := make(chan int)
 	var lookers sync.WaitGroup
@@ -189,6 +187,9 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	}
 	close(next)
 	lookers.Wait()
+	if err != nil {
+		found = append(found, seen{Figures: chanqfindings.Figures{At: time.Now(), Err: err}})
+	}
 	return found
 }
 

@@ -128,9 +128,9 @@ func TestUnavailableDatabasesDoNotHideOthers(t *testing.T) {
 		seen := scrape(t, m)
 		require.Equal(t, "0", seen[`chanq_up{queue=""}`])
 		require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
-		require.NotContains(t, seen, `chanq_up{queue="post"}`)
+		require.Equal(t, "0", seen[`chanq_up{queue="post"}`], "it is known from before")
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "cannot be read"), "once: %s", log.String())
+	require.Equal(t, 2, strings.Count(log.String(), "cannot be read"), "post and the list, each once: %s", log.String())
 	require.Contains(t, log.String(), "database is closed")
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,31 +14,62 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
+// lockables are the engines on which a table can be locked, also for reads.
+var lockables = map[string]struct{ driver, lock, found string }{
+	"SQL Server": {"sqlserver", "DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.%s WITH (TABLOCKX)", "X FAIL +unreachable: the database does not answer"}, // the emulator lists no locks of tables
+	"PostgreSQL": {"pgx", "LOCK TABLE %s", "X FAIL +locked: locked by "},
+}
+
+// locking creates queues, and locks a table in a transaction.
+func locking(t *testing.T, driver, lock string, queues ...string) (dsn string, _ *sql.Tx) {
+	t.Helper()
+	if driver == "pgx" {
+		dsn = pgtest.URL(t)
+	} else {
+		dsn = mssqltest.Start(t, mssqltest.Options{}).DSN()
+	}
+	for _, queue := range queues {
+		succeed(t, "", "migrate", "--dsn", dsn, queue)
+	}
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // it may have ended
+	_, err = tx.ExecContext(t.Context(), lock)
+	require.NoError(t, err)
+	return dsn, tx
+}
+
+// Another program holds a lock on the list of queues: no command waits for it, and doctor finds it.
+func TestALockedListOfQueuesIsSaid(t *testing.T) {
+	for name, e := range lockables {
+		t.Run(name, func(t *testing.T) {
+			dsn, tx := locking(t, e.driver, fmt.Sprintf(e.lock, "chanq__queues"), "mail")
+			for args, want := range map[string]string{
+				"stats":    "no answer within 4s: the list of queues may be locked; chanq doctor says by whom",
+				"top -n 1": "no answer within 4s: the list of queues may be locked; chanq doctor says by whom",
+				"doctor":   e.found,
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // on a machine that is busy
+				r := runIn(ctx, "", append(strings.Fields(args), "--dsn", dsn)...)
+				require.NoError(t, ctx.Err(), args)
+				cancel()
+				require.Equal(t, 1, r.status, "%s: %s%s", args, r.out, r.err)
+				require.Regexp(t, want, r.out+r.err, args)
+			}
+			require.NoError(t, tx.Rollback())
+			succeed(t, "", "top", "-n", "1", "--dsn", dsn)
+		})
+	}
+}
+
 // Another program holds a lock on the tables of one queue: the others are shown in time, and the error says what to do.
 func TestALockedQueueHidesNoOtherInTime(t *testing.T) {
-	engines := map[string]struct{ driver, lock string }{
-		"SQL Server": {"sqlserver", "DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.chanq_locked WITH (TABLOCKX)"},
-		"PostgreSQL": {"pgx", "LOCK TABLE chanq_locked"},
-	}
-	for name, e := range engines {
+	for name, e := range lockables {
 		t.Run(name, func(t *testing.T) {
-			var dsn string
-			if e.driver == "pgx" {
-				dsn = pgtest.URL(t)
-			} else {
-				dsn = mssqltest.Start(t, mssqltest.Options{}).DSN()
-			}
-			for _, queue := range []string{"alpha", "locked", "zebra"} {
-				succeed(t, "", "migrate", "--dsn", dsn, queue)
-			}
-			db, err := sql.Open(e.driver, dsn)
-			require.NoError(t, err)
-			defer db.Close()
-			tx, err := db.BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			defer tx.Rollback()
-			_, err = tx.ExecContext(t.Context(), e.lock)
-			require.NoError(t, err)
+			dsn, tx := locking(t, e.driver, fmt.Sprintf(e.lock, "chanq_locked"), "alpha", "locked", "zebra")
 			for _, args := range [][]string{{"stats"}, {"top", "-n", "1"}} {
 				began := time.Now()
 				r := runIn(t.Context(), "", append(args, "--dsn", dsn)...)

@@ -77,11 +77,10 @@ func eachQueueOf[T any](ctx context.Context, a *app, c *connection, names []stri
 	ctx, cancel := context.WithTimeout(ctx, allTime)
 	defer cancel()
 	if len(names) == 0 {
-		found := <-within(ctx, func(ctx context.Context) ([]string, error) { return chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)) })
-		if found.err != nil {
-			return nil, found.err
+		var err error
+		if names, err = a.queueNames(ctx, c); err != nil {
+			return nil, err
 		}
-		names = found.value
 	}
 	turns := make(chan struct{}, queuesAtOnce)
 	results := make([]<-chan result[[]T], len(names))
@@ -115,6 +114,15 @@ func eachQueueOf[T any](ctx context.Context, a *app, c *connection, names []stri
 		}
 	}
 	return list, errors.Join(errs...)
+}
+
+// queueNames returns the names of all queues of a database, unless ctx, which ends after allTime, ends before.
+func (a *app) queueNames(ctx context.Context, c *connection) ([]string, error) {
+	found := <-within(ctx, func(ctx context.Context) ([]string, error) { return chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)) })
+	if found.err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return nil, fmt.Errorf("no answer within %v: the list of queues may be locked; chanq doctor says by whom (%w)", allTime, found.err)
+	}
+	return found.value, found.err
 }
 
 // late says what the end of queueTime means.

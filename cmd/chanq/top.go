@@ -117,16 +117,21 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 
 func (a *app) topOf(ctx context.Context, c *connection, names []string, trends map[string]trend, limits chanqfindings.Limits) (list []topLine, err error) {
 	if len(names) == 0 {
-		if names, err = chanqadmin.Queues(ctx, c.DB, a.queueConfig(c)); err != nil {
+		listing, cancel := context.WithTimeout(ctx, allTime)
+		defer cancel()
+		if names, err = a.queueNames(listing, c); err != nil {
 			return nil, err
 		}
 	}
 	var errs []error
-	for _, q := range chanqfindings.Examine(ctx, c.DB, a.queueConfig(c), names) {
+	examined := chanqfindings.Examine(ctx, c.DB, a.queueConfig(c), names)
+	reading, cancel := context.WithTimeout(ctx, queueTime) // the histories of all queues
+	defer cancel()
+	for _, q := range examined {
 		found := chanqfindings.Of(q.Figures, limits, time.Now())
 		if q.Err != nil && !slices.ContainsFunc(found, func(f chanqfindings.Finding) bool { return f.Kind == chanqfindings.Locked }) {
 			err := q.Err
-			if errors.Is(err, context.DeadlineExceeded) {
+			if !q.At.IsZero() && errors.Is(err, context.DeadlineExceeded) {
 				err = fmt.Errorf("%s: no answer within %v: its tables may be locked; chanq doctor %s says by whom (%w)", q.Queue, chanqfindings.Patience, q.Queue, err)
 			}
 			errs = append(errs, err)
@@ -140,8 +145,13 @@ func (a *app) topOf(ctx context.Context, c *connection, names []string, trends m
 		if q.Err == nil {
 			key := c.name + " " + q.Queue
 			t := trends[key]
-			if err := t.look(ctx, q.Admin); err != nil {
-				errs = append(errs, err)
+			if reading.Err() == nil { // otherwise the next poll reads it
+				found := <-within(reading, func(ctx context.Context) (trend, error) { return t.look(ctx, q.Admin) })
+				if found.err == nil {
+					t = found.value
+				} else {
+					errs = append(errs, late(reading, q.Queue, found.err))
+				}
 			}
 			trends[key], line.trend = t, t
 		}

@@ -22,27 +22,26 @@ type trend struct {
 // trendEvery is how often the history is read: it is not updated more often.
 const trendEvery = chanqadmin.StepFine
 
-// look reads the history, unless it was read just now.
-func (t *trend) look(ctx context.Context, q *chanqadmin.Queue) error {
+// look returns the trend from the history, or t if that was read just now.
+func (t trend) look(ctx context.Context, q *chanqadmin.Queue) (trend, error) {
 	now := time.Now()
 	if now.Sub(t.looked) < trendEvery {
-		return nil
+		return t, nil
 	}
 	fine, err := q.History(ctx, now.Add(-time.Minute-chanqadmin.StepFine), chanqadmin.StepFine)
 	if errors.Is(err, chanq.ErrNoSchema) { // tables of an earlier version
-		*t = trend{looked: now}
-		return nil
+		return trend{looked: now}, nil
 	}
 	if err != nil {
-		return err
+		return t, err
 	}
 	minutes, err := q.History(ctx, now.Add(-time.Hour), chanqadmin.StepMinute)
 	if err != nil {
-		return err
+		return t, err
 	}
-	*t = trend{looked: now, depths: depths(now, minutes)}
+	t = trend{looked: now, depths: depths(now, minutes)}
 	t.in, t.out, t.known = rates(fine)
-	return nil
+	return t, nil
 }
 
 // rates returns those of the samples without the last, which still grows, unless it is the only

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
 )
 
 // underRecord are the parts during which the server's deadlocks are recorded.
@@ -20,20 +22,24 @@ func (s *server) recorder() string { return s.prefix + "_deadlocks" }
 // watchDeadlocks starts a session of Extended Events, which keeps the graph of each deadlock.
 func (h *hour) watchDeadlocks(ctx context.Context) {
 	name := h.recorder()
-	h.server.recording = true
-	for _, text := range []string{
-		"IF EXISTS (SELECT 1 FROM sys.server_event_sessions WHERE name = N'" + name + "') DROP EVENT SESSION [" + name + "] ON SERVER",
-		"CREATE EVENT SESSION [" + name + "] ON SERVER ADD EVENT sqlserver.xml_deadlock_report ADD TARGET package0.ring_buffer (SET max_memory = 16384) WITH (MAX_DISPATCH_LATENCY = 1 SECONDS)",
-		"ALTER EVENT SESSION [" + name + "] ON SERVER STATE = START",
-	} {
-		if _, err := h.admin.ExecContext(ctx, text); err != nil {
-			if ctx.Err() == nil {
-				_ = h.stopDeadlocks(ctx) // a session that exists has not started
-			}
-			h.report.of("deadlocks").skip("deadlocks during "+h.report.part, fmt.Errorf("no session of events: %w", err))
-			return
+	_, err := h.admin.ExecContext(ctx, h.dropDeadlocks())
+	if err == nil {
+		h.recording = true
+		_, err = h.admin.ExecContext(ctx, "CREATE EVENT SESSION ["+name+"] ON SERVER ADD EVENT sqlserver.xml_deadlock_report ADD TARGET package0.ring_buffer (SET max_memory = 16384) WITH (MAX_DISPATCH_LATENCY = 1 SECONDS)")
+		if refused := (mssql.Error{}); errors.As(err, &refused) {
+			h.recording = false
 		}
 	}
+	if err == nil {
+		_, err = h.admin.ExecContext(ctx, "ALTER EVENT SESSION ["+name+"] ON SERVER STATE = START")
+	}
+	if err == nil {
+		return
+	}
+	if h.recording {
+		_ = h.stopDeadlocks(ctx) // close repeats it
+	}
+	h.report.of("deadlocks").skip("deadlocks during "+h.report.part, fmt.Errorf("no session of events: %w", err))
 }
 
 // readDeadlocks adds the deadlocks since watchDeadlocks to the report, and ends the session.
@@ -77,11 +83,19 @@ func (h *hour) reportDeadlocks(ctx context.Context) error {
 	return nil
 }
 
-// stopDeadlocks ends the session of Extended Events.
+// stopDeadlocks ends the session of Extended Events, if there is one. It does not end with ctx.
 func (s *server) stopDeadlocks(ctx context.Context) error {
-	s.recording = false
-	_, err := s.admin.ExecContext(ctx, "DROP EVENT SESSION ["+s.recorder()+"] ON SERVER")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answersFor)
+	defer cancel()
+	_, err := s.admin.ExecContext(ctx, s.dropDeadlocks())
+	if err == nil {
+		s.recording = false
+	}
 	return err
+}
+
+func (s *server) dropDeadlocks() string {
+	return "IF EXISTS (SELECT 1 FROM sys.server_event_sessions WHERE name = N'" + s.recorder() + "') DROP EVENT SESSION [" + s.recorder() + "] ON SERVER"
 }
 
 // deadlock is a graph of the event xml_deadlock_report.

@@ -71,9 +71,14 @@ func (h *hour) recovered(ctx context.Context, s *server) error {
 // docker runs one of docker's commands and returns what it prints.
 func docker(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "docker", args...)
+	kill := group(cmd) // Ctrl-C must not end the removal
+	cmd.WaitDelay = afterInterrupt
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		kill()
+	}
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", errors.New("-docker: the program docker is not installed")
 	}

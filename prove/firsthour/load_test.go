@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,4 +156,31 @@ func TestADeadlockIsADifference(t *testing.T) {
 	require.Contains(t, report, "process 2 wants X")
 	require.Contains(t, report, "<victim-list>", "the graph")
 	require.Equal(t, 1, h.report.count(wrong))
+}
+
+// The server does not answer once when the session of events is dropped: the end of the run repeats it.
+func TestASessionOfEventsIsDroppedAtLast(t *testing.T) {
+	refuse := true
+	ctx, cancel := context.WithCancel(t.Context())
+	i := emulated(t, func(r instance.Request) (instance.Answer, bool) {
+		if !strings.Contains(r.Text, "DROP EVENT SESSION") {
+			return instance.Answer{}, strings.Contains(r.Text, "EVENT SESSION")
+		}
+		if ctx.Err() != nil && refuse {
+			refuse = false
+			return instance.Answer{}, false // the emulator refuses it
+		}
+		return instance.Answer{}, true
+	})
+	s, err := connect(t.Context(), i.DSN(), "chanq_firsthour")
+	require.NoError(t, err)
+	h := &hour{server: s, report: newReport(t.Context(), &bytes.Buffer{})}
+	h.report.begin("load")
+	h.watchDeadlocks(ctx)
+	require.True(t, s.recording)
+	cancel()
+	require.Error(t, s.stopDeadlocks(ctx), "it was asked, although ctx has ended")
+	require.True(t, s.recording)
+	require.NoError(t, s.close(ctx))
+	require.False(t, s.recording)
 }

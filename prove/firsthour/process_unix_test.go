@@ -117,6 +117,16 @@ func TestAContainerThatNeverRanIsNotLeft(t *testing.T) {
 	require.NotContains(t, string(out), "might be left")
 }
 
+// A second Ctrl-C in the terminal does not reach what removes the container.
+func TestDockerHasAGroupOfItsOwn(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "docker"), []byte("#!/bin/sh\nkill -0 -$$ && echo own\n"), 0o755))
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	out, err := docker(t.Context(), "rm")
+	require.NoError(t, err)
+	require.Equal(t, "own", out)
+}
+
 // A program called docker answers as Docker does, and writes down with what it was called.
 func TestAContainerIsStartedAndRemoved(t *testing.T) {
 	i := emulated(t)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type server struct {
 	address *url.URL
 	admin   *sql.DB
 	prefix  string // of the names of all databases and sessions that are created
+	tests   string // the prefix of the names of databases of the tests of this run
 	version string // such as "Microsoft SQL Server 2022 (RTM-CU14)"
 	major   int
 
@@ -70,7 +72,7 @@ func connect(ctx context.Context, dsn, prefix string) (*server, error) {
 	if err != nil || u.Scheme != "sqlserver" || u.Host == "" {
 		return nil, errors.New("-dsn: want sqlserver://user:password@host:port?database=master")
 	}
-	s := &server{address: u, prefix: prefix}
+	s := &server{address: u, prefix: prefix, tests: "chanq_test_" + strings.ToLower(rand.Text()[:12])}
 	if s.admin, err = open(dsn); err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
 	}
@@ -290,7 +292,7 @@ func (s *server) close(ctx context.Context) error {
 	now, err := s.names(ctx)
 	errs = append(errs, err)
 	for _, name := range now {
-		if slices.Contains(s.others, name) || !strings.HasPrefix(name, s.prefix+"_") && !strings.HasPrefix(name, "chanq_test_") {
+		if slices.Contains(s.others, name) || !strings.HasPrefix(name, s.prefix+"_") && !strings.HasPrefix(name, s.tests+"_") {
 			continue
 		}
 		// From a connection inside the database, which is then its only one.

@@ -128,7 +128,7 @@ func (h *hour) test(ctx context.Context, what string, t tests, env []string) err
 // goTest runs tests and counts them. It says which package is tested, and now and then how many tests have passed.
 func (h *hour) goTest(ctx context.Context, t tests, env []string) (*tally, error) {
 	args := append([]string{"test", "-json", "-count=1", "-timeout=40m", "-p=1", "-run=" + t.run}, t.packages...)
-	env = append([]string{"CHANQ_TEST=long", "CHANQ_TEST_SQLSERVER=" + h.address.String()}, env...)
+	env = append([]string{"CHANQ_TEST=long", "CHANQ_TEST_SQLSERVER=" + h.address.String(), "CHANQ_TEST_SQLSERVER_PREFIX=" + h.tests}, env...)
 	tally := &tally{counts: strings.Split(t.counts, ","), output: map[string]string{}, reasons: map[string]int{}}
 	var passed atomic.Int64
 	ticking, stop := context.WithCancel(ctx)

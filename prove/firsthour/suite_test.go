@@ -60,6 +60,18 @@ func suiteOf(t *testing.T, i *instance.Instance, ts tests) string {
 	return squeeze(h.report.markdown(s))
 }
 
+// While it runs, a colleague tests on the same server.
+func TestDatabasesOfOtherTestsStay(t *testing.T) {
+	i := emulated(t)
+	s, err := connect(t.Context(), i.DSN(), "chanq_firsthour")
+	require.NoError(t, err)
+	for _, name := range []string{"chanq_test_0a1b", s.tests + "_0a1b"} {
+		require.NoError(t, s.alone(t.Context(), "CREATE DATABASE ["+name+"]"))
+	}
+	require.NoError(t, s.close(t.Context()))
+	require.ElementsMatch(t, []string{"master", "chanq_test_0a1b"}, i.Databases())
+}
+
 func TestTheSuiteRunsOnTheServerAndLeavesNothing(t *testing.T) {
 	testdb.Long(t) // it compiles other packages
 	i := emulated(t)

@@ -1,6 +1,7 @@
 package testdb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -21,6 +22,9 @@ import (
 // SQLServerVariable is the environment variable with the DSN of a login that may create databases on a real SQL Server. If it is set,
 // the tests on that server run in every tier except -short, and fail if it does not answer.
 const SQLServerVariable = "CHANQ_TEST_SQLSERVER"
+
+// SQLServerPrefixVariable is what the names of those databases begin with, so that who runs tests finds what they leave. Default: chanq_test.
+const SQLServerPrefixVariable = "CHANQ_TEST_SQLSERVER_PREFIX"
 
 // snapshotVariable, set to on, sets READ_COMMITTED_SNAPSHOT on in those databases.
 const snapshotVariable = "CHANQ_TEST_SQLSERVER_SNAPSHOT"
@@ -64,7 +68,7 @@ func createDatabaseOn(t testing.TB, server string) string {
 	require.NoError(t, err, "%s must be a sqlserver:// URL", SQLServerVariable)
 	admin, err := sql.Open("sqlserver", dsn.String())
 	require.NoError(t, err)
-	name := fmt.Sprintf("chanq_test_%x", chanq.NewID())
+	name := fmt.Sprintf("%s_%x", cmp.Or(os.Getenv(SQLServerPrefixVariable), "chanq_test"), chanq.NewID())
 	alone(t, admin, "CREATE DATABASE ["+name+"]")
 	t.Cleanup(func() {
 		// From a connection inside the database, which is then its only one.

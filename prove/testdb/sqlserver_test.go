@@ -56,8 +56,9 @@ func TestATestDatabaseIsCreatedAndDroppedWhileOthersExist(t *testing.T) {
 	}
 	t.Setenv(snapshotVariable, "")
 	t.Setenv(lockingVariable, "")
+	t.Setenv(SQLServerPrefixVariable, "chanq_test_mine")
 	t.Run("test", func(t *testing.T) {
-		require.Contains(t, createDatabaseOn(t, server.DSN()), "database=chanq_test_")
+		require.Contains(t, createDatabaseOn(t, server.DSN()), "database=chanq_test_mine_")
 	})
 	mu.Lock()
 	defer mu.Unlock()

@@ -20,20 +20,45 @@ func (e *examination) queues() {
 		defer cancel()
 		var err error
 		if names, err = chanqadmin.Queues(ctx, e.DB, e.Config); err != nil {
-			e.unseen("queues", "", err)
+			e.unlisted(err, ctx.Err())
 			return
 		}
 		if len(names) == 0 {
 			e.add(Finding{Check: "queues", Status: Warning, Found: "there is no queue in this schema", Remedy: "chanq migrate QUEUE makes one; or give --schema, if they are in another"})
 		}
 	}
-	for _, q := range chanqfindings.Examine(e.ctx, e.DB, e.Config, names) {
+	examined := chanqfindings.Examine(e.ctx, e.DB, e.Config, names)
+	ctx, cancel := context.WithTimeout(e.ctx, queuesLooks*e.Look)
+	defer cancel()
+	e.ctx = ctx // these checks are the last
+	for _, q := range examined {
 		e.queue(q)
 	}
 }
 
+// queuesLooks is how many times the time limit of one check those of all queues may take together.
+const queuesLooks = 4
+
+// unlisted reports why the names of the queues cannot be read: late is set if the time is over.
+func (e *examination) unlisted(err, late error) {
+	ctx, cancel := context.WithTimeout(e.ctx, e.Look)
+	defer cancel()
+	f := chanqfindings.Figures{At: time.Now(), Err: errors.Join(err, late)}
+	f.Locks, _ = chanqadmin.Locks(ctx, e.DB, "any", e.Config) // of the tables that all queues share
+	found := chanqfindings.Of(f, e.Limits, time.Now())
+	if !is(found, chanqfindings.Locked, chanqfindings.Unreachable) {
+		e.unseen("queues", "", err)
+		return
+	}
+	e.report(found)
+}
+
 // queue reports the findings of a queue, and checks its tables and what this login may do with it.
 func (e *examination) queue(q chanqfindings.Examined) {
+	if q.At.IsZero() && q.Err != nil { // it says nothing about the queue
+		e.unseen("messages", q.Queue, q.Err)
+		return
+	}
 	found := chanqfindings.Of(q.Figures, e.Limits, time.Now())
 	if is(found, chanqfindings.Locked, chanqfindings.Unreachable) {
 		e.report(found) // other checks would hang
@@ -49,6 +74,10 @@ func (e *examination) queue(q chanqfindings.Examined) {
 		_, err = chanq.Open[[]byte](ctx, e.DB, q.Queue, config)
 	}
 	switch {
+	case e.ctx.Err() != nil:
+		e.report(found)
+		e.unseen("tables", q.Queue, fmt.Errorf("not checked: the checks of all queues took %v; chanq doctor %s checks this one", queuesLooks*e.Look, q.Queue))
+		return
 	case errors.Is(err, chanq.ErrNotDurable):
 		add("durability", Failure, err.Error(), "apply the remedy that it names; if a loss of messages in a crash is acceptable, set Config.Durability")
 		return
