@@ -287,9 +287,15 @@ func TestTravelMovesDelaysRetriesLeasesTTLsAndSchedules(t *testing.T) {
 			require.NoError(t, err)
 			held := <-consumer.C()
 			const until = "SELECT MAX(until / 1000) FROM chanq__consumers"
+			const reported = "SELECT at / 1000 FROM chanq__progress"
+			require.NoError(t, chanqjobs.MigrateProgress(t.Context(), db, chanq.Config{}))
+			_, err = db.ExecContext(t.Context(), "INSERT INTO chanq__progress (queue, id, fence, at, done, note) "+
+				"SELECT 'jobs', id, 1, 100000, 0, '' FROM chanq_jobs")
+			require.NoError(t, err)
 			listed := number(t, db, until)
 			chanqtest.Travel(t, db, time.Minute)
 			require.Less(t, number(t, db, until), listed)
+			require.Equal(t, 40, number(t, db, reported))
 			require.Equal(t, []string{"report, attempt 2: ack"}, lines(chanqtest.Work(t, jobs, func(context.Context, *chanq.Lease[chanqjobs.Job]) error { return nil })))
 			require.NoError(t, held.Ack())
 			require.ErrorIs(t, held.Wait(t.Context()), chanq.ErrLeaseLost)
