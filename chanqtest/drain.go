@@ -30,14 +30,13 @@ var (
 )
 
 // Drain runs parts of your program until all queues of the test's databases are idle. Then it cancels their context and waits for them. A part
-// works until its context is cancelled: chanqjobs.Work, Cron.Run, your run function. Without parts Drain waits for what you
-// have started.
+// works until then: chanqjobs.Work, Cron.Run, your run function. Without parts Drain waits for what you have started.
 //
-// A queue is idle if no message is ready or leased. Messages that are scheduled or wait for a retry do not count, nor do queues that are
-// paused or have no consumer, nor messages that wait for an earlier one of their key. While your parts run, Drain waits for the first consumer.
+// A queue is idle if no message is ready or leased. These do not count: scheduled messages and retries, paused queues, those without a
+// consumer, and messages that wait for an earlier one of their key. But Drain waits for the first consumer.
 //
-// Your test fails if a part returns an error, if all parts return and leave messages that were ready before, or after an hour of the bubble's
-// time (outside: 2 min). Drain then prints what each queue waits for.
+// Your test fails if a part returns an error, if all return too early, or after an hour of the bubble's time (outside: 2 min). Drain prints what
+// each queue waits for.
 func Drain(t testing.TB, parts ...chanqjobs.Part) {
 	t.Helper()
 	all := databasesOf(t)

@@ -3,7 +3,6 @@
 //
 //	checkout ─▶ charge ─▶ ship ─▶ receipt (a mail)
 //	        └─▶ lapse, an hour later: an order that could not be charged is cancelled
-//	a dead charge ─▶ the order is new again, and lapses
 //	every day at 6:00 ─▶ report
 //
 // Each order is charged, shipped and counted once, and has its receipt, whenever a process is killed.

@@ -100,9 +100,8 @@ func TestAnOrderWithoutMoneyLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, db := opened(t)
 		f.refuses = map[string]error{"bob": errDeclined, "carl": chanq.DeadLetter(errors.New("no card")), "dan": errDeclined}
-		f.during = func() {
-			_, _ = db.Exec("UPDATE orders SET state = 'paid' WHERE customer = 'dan' AND state = 'charging'")
-		}
+		const paid = "UPDATE orders SET state = 'paid' WHERE customer = 'dan' AND state = 'charging'"
+		f.during = func() { _, _ = db.Exec(paid) }
 		for i, customer := range []string{"bob", "eve", "carl", "dan"} {
 			require.NoError(t, s.checkout(t.Context(), order{fmt.Sprint(i + 1), customer, 100}))
 		}
