@@ -248,7 +248,7 @@ func TestDrainWaitsForAWorkerThatStartsSlowly(t *testing.T) {
 		part := worker(orders, func(context.Context, *chanq.Lease[int]) error { handled = true; return nil })
 		chanqtest.Drain(t, func(ctx context.Context) error {
 			select { // its start
-			case <-time.After(6 * time.Second):
+			case <-time.After(8 * time.Second):
 				return part(ctx)
 			case <-ctx.Done():
 				return nil
