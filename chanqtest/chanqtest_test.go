@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +178,30 @@ func TestDrainDoesNotWaitForAKeyThatIsBlocked(t *testing.T) {
 	})
 }
 
+// They look once per second.
+func TestDrainWaitsForBatchesAndDeaths(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		jobs := jobsOf(t, db)
+		require.NoError(t, chanqjobs.MigrateBatches(t.Context(), db, chanq.Config{}))
+		batches := chanqjobs.NewBatches(db, jobs)
+		send := func(ctx context.Context, tx *sql.Tx) error {
+			return batches.SendTx(ctx, tx, chanqjobs.NewBatch(), report.New(0), welcome.New(mail{"ada"}), welcome.New(mail{"bob"}))
+		}
+		require.NoError(t, chanq.InTx(t.Context(), db, send))
+		var done, dead atomic.Int64
+		deaths := chanqjobs.NewDeaths(jobs, func(context.Context, *sql.Tx, chanqadmin.Entry) error { dead.Add(1); return nil })
+		chanqtest.Drain(t, batches.Run, deaths.Run, worker(jobs, func(_ context.Context, l *chanq.Lease[chanqjobs.Job]) error {
+			if l.Type == report.Name() {
+				done.Add(1)
+				return nil
+			}
+			return chanq.DeadLetter(errors.New("no such address"))
+		}))
+		require.EqualValues(t, 1, done.Load(), "the done job")
+		require.EqualValues(t, 2, dead.Load(), "deaths")
+	})
+}
+
 func TestDrainSaysWhatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		db := chanqtest.DB(t)
@@ -212,6 +238,52 @@ func TestDrainSaysWhatHangs(t *testing.T) {
 		require.NoError(t, admin.Pause(t.Context(), chanqadmin.Change{Reason: "test"}))
 		chanqtest.Drain(t, worker(jobs, func(context.Context, *chanq.Lease[chanqjobs.Job]) error { return nil }))
 		require.NotEmpty(t, chanqtest.Sent(t, jobs), "a paused queue is idle")
+	})
+}
+
+func TestDrainWaitsForAWorkerThatStartsSlowly(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		orders := queueOf[int](t, db, "orders", chanq.Spec{})
+		send(t, orders, chanq.Msg(1))
+		handled, start := false, time.Minute
+		if strings.HasSuffix(t.Name(), "postgres") {
+			start = 4 * time.Second // of real time
+		}
+		part := worker(orders, func(context.Context, *chanq.Lease[int]) error { handled = true; return nil })
+		chanqtest.Drain(t, func(ctx context.Context) error {
+			select {
+			case <-time.After(start):
+				return part(ctx)
+			case <-ctx.Done():
+				return nil
+			}
+		})
+		require.True(t, handled)
+	})
+}
+
+func TestDrainFailsIfNothingRan(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		nothing := func(context.Context) error { return nil }
+		forever := func(ctx context.Context) error { <-ctx.Done(); return nil }
+		for _, part := range []chanqjobs.Part{nothing, forever} {
+			require.Contains(t, failure(t, func(tb testing.TB) { chanqtest.Drain(tb, part) }), "the databases of this test have no queue")
+		}
+		orders, parcels := queueOf[int](t, db, "orders", chanq.Spec{}), queueOf[int](t, db, "parcels", chanq.Spec{})
+		send(t, orders, chanq.Msg(1), chanq.Msg(2))
+		text := failure(t, func(tb testing.TB) { chanqtest.Drain(tb, nothing) })
+		require.Contains(t, text, "messages wait, and no consumer runs:\nqueue \"orders\": 2 ready")
+		chanqtest.Drain(t, func(ctx context.Context) error { // it ends when it is idle, and leaves what it has sent
+			c, err := orders.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
+			if err != nil {
+				return err
+			}
+			return c.Handle(1, func(ctx context.Context, l *chanq.Lease[int]) error {
+				_, err := parcels.Send(ctx, chanq.Msg(l.Body))
+				return err
+			})
+		})
+		require.Len(t, chanqtest.Sent(t, parcels), 2)
 	})
 }
 
@@ -287,9 +359,15 @@ func TestTravelMovesDelaysRetriesLeasesTTLsAndSchedules(t *testing.T) {
 			require.NoError(t, err)
 			held := <-consumer.C()
 			const until = "SELECT MAX(until / 1000) FROM chanq__consumers"
+			const reported = "SELECT at / 1000 FROM chanq__progress"
+			require.NoError(t, chanqjobs.MigrateProgress(t.Context(), db, chanq.Config{}))
+			_, err = db.ExecContext(t.Context(), "INSERT INTO chanq__progress (queue, id, fence, at, done, note) "+
+				"SELECT 'jobs', id, 1, 100000, 0, '' FROM chanq_jobs")
+			require.NoError(t, err)
 			listed := number(t, db, until)
 			chanqtest.Travel(t, db, time.Minute)
 			require.Less(t, number(t, db, until), listed)
+			require.Equal(t, 40, number(t, db, reported))
 			require.Equal(t, []string{"report, attempt 2: ack"}, lines(chanqtest.Work(t, jobs, func(context.Context, *chanq.Lease[chanqjobs.Job]) error { return nil })))
 			require.NoError(t, held.Ack())
 			require.ErrorIs(t, held.Wait(t.Context()), chanq.ErrLeaseLost)

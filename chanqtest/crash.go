@@ -18,14 +18,22 @@ var ErrCrash = errors.New("chanqtest: the program was killed")
 //
 // In Drain and Work all later statements fail, and open transactions are rolled back. Then Drain starts its parts again, as a process
 // manager does. The leases expire after ConsumerConfig.LeaseFor. Outside of these calls only this statement fails, and the connections are
-// broken. To try each n, use Crashes.
+// broken. If the test ends before the nth statement, it fails. To try each n, use Crashes.
 func Crash(t testing.TB, db *sql.DB, nth int) {
 	t.Helper()
 	if nth < 1 {
 		t.Fatalf("chanqtest: Crash: nth is %d: must be at least 1", nth)
 	}
-	left := nth
-	arm(t, db, "Crash", func(string) bool { left--; return left == 0 })
+	n := 0
+	d := arm(t, db, "Crash", func(string) bool { n++; return n == nth })
+	t.Cleanup(func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if n < nth && !t.Failed() {
+			t.Errorf("chanqtest: Crash: the program executed only %d statements, and was to be killed after statement %d: call it earlier, or on "+
+				"the database of the program", n, nth)
+		}
+	})
 }
 
 // Crashes is for a loop whose body runs a test once per statement of a program, and kills the program after it:
@@ -70,6 +78,9 @@ func Crashes(t testing.TB) iter.Seq[func(testing.TB, *sql.DB)] {
 				t.Fatal("chanqtest: Crashes: the body of the loop has not called its function: call crash(t, db)")
 			}
 			used.close(t) // if it is not of a test within this one
+			if len(tried) == 0 {
+				t.Fatal("chanqtest: Crashes: the program has executed no statement after crash(t, db): call it earlier, or on the database of the program")
+			}
 			if !left {
 				return
 			}

@@ -166,6 +166,19 @@ func TestMistakesWithCrashesAreNamed(t *testing.T) {
 		}
 	}), "call crash(t, db)")
 	require.Contains(t, failure(t, func(tb testing.TB) { chanqtest.Crash(tb, chanqtest.DB(tb), 0) }), "nth is 0")
+	require.Contains(t, failure(t, func(tb testing.TB) {
+		db := chanqtest.DB(tb)
+		chanqtest.Crash(tb, db, 3)
+		number(tb, db, "SELECT 1")
+		number(tb, db, "SELECT 2")
+	}), "the program executed only 2 statements, and was to be killed after statement 3")
+	require.Contains(t, failure(t, func(tb testing.TB) {
+		for crash := range chanqtest.Crashes(tb) {
+			used, other := chanqtest.DB(tb), chanqtest.DB(tb)
+			crash(tb, other)
+			number(tb, used, "SELECT 1")
+		}
+	}), "the program has executed no statement after crash(t, db)")
 	n := 0
 	require.Contains(t, failure(t, func(tb testing.TB) {
 		for crash := range chanqtest.Crashes(tb) { // does something else each time

@@ -17,7 +17,7 @@ import (
 
 // pace is how Drain waits.
 type pace struct {
-	idle    time.Duration // how long all queues are idle when it returns
+	idle    time.Duration // how long all queues are idle when it returns: chanqjobs.Batches and Deaths look once per second
 	without time.Duration // how long a queue may have no consumer while parts start
 	bound   time.Duration // after which it fails
 	pause   time.Duration // the longest one between two looks
@@ -25,30 +25,34 @@ type pace struct {
 }
 
 var (
-	bubbles = pace{100 * time.Millisecond, 5 * time.Second, time.Hour, 10 * time.Second, " of the bubble's time"}
-	reality = pace{250 * time.Millisecond, time.Second, 2 * time.Minute, 100 * time.Millisecond, ""}
+	bubbles = pace{1500 * time.Millisecond, 5 * time.Second, time.Hour, 10 * time.Second, " of the bubble's time"}
+	reality = pace{1300 * time.Millisecond, time.Second, 2 * time.Minute, 100 * time.Millisecond, ""}
 )
 
 // Drain runs parts of your program until all queues of the test's databases are idle. Then it cancels their context and waits for them. A part
-// works until its context is cancelled: chanqjobs.Work, Cron.Run, your run function. Without parts Drain waits for what you
-// have started.
+// works until then: chanqjobs.Work, Cron.Run, your run function. Without parts Drain waits for what you have started.
 //
-// A queue is idle if no message is ready or leased. Messages that are scheduled or wait for a retry do not count, nor do queues that are
-// paused or have no consumer, nor messages that wait for an earlier one of their key.
+// A queue is idle if no message is ready or leased. These do not count: scheduled messages and retries, paused queues, those without a
+// consumer, and messages that wait for an earlier one of their key. But Drain waits for the first consumer.
 //
-// Your test fails if a part returns an error, or after an hour of the bubble's time (outside: 2 min). Drain then prints what each queue waits
-// for.
+// Your test fails if a part returns an error, if all return too early, or after an hour of the bubble's time (outside: 2 min). Drain prints what
+// each queue waits for.
 func Drain(t testing.TB, parts ...chanqjobs.Part) {
 	t.Helper()
 	all := databasesOf(t)
 	if len(all) == 0 {
 		t.Fatal("chanqtest: Drain: this test has no database of chanqtest: use the result of chanqtest.DB, Postgres or Open")
 	}
-	d := drain{TB: t, pace: reality, all: all, parts: parts, admins: map[string]*chanqadmin.Queue{}}
+	d := drain{TB: t, pace: reality, all: all, parts: parts, admins: map[string]*chanqadmin.Queue{}, untouched: map[*chanqadmin.Queue]bool{}}
 	if inBubble() {
 		d.pace = bubbles
+	} else if len(parts) == 0 {
+		d.idle = 250 * time.Millisecond
 	}
 	d.until = time.Now().Add(d.bound)
+	for _, q := range d.queues() {
+		d.untouched[q.Queue] = q.ready()
+	}
 	for d.once() { // killed by Crash
 	}
 }
@@ -61,6 +65,8 @@ type drain struct {
 	parts  []chanqjobs.Part
 	until  time.Time
 	admins map[string]*chanqadmin.Queue // by database and queue
+	// untouched has the queues that were ready at each look, also before the parts began.
+	untouched map[*chanqadmin.Queue]bool
 
 	mu      sync.Mutex
 	running map[int]bool
@@ -111,6 +117,7 @@ func (d *drain) wait(ended chan error) string {
 	d.Helper()
 	began, pause := time.Now(), time.Millisecond
 	idle := began // since then
+	served := false
 	for {
 		select {
 		case err := <-ended:
@@ -128,8 +135,14 @@ func (d *drain) wait(ended chan error) string {
 		}
 		now := time.Now()
 		var busy []*queue
-		for _, q := range d.queues() {
-			if q.busy() && (len(q.consumers) > 0 || now.Sub(began) < d.without) {
+		queues, running := d.queues(), d.run()
+		for _, q := range queues {
+			served = served || len(q.consumers) > 0
+			d.untouched[q.Queue] = d.untouched[q.Queue] && q.ready()
+		}
+		awaited := !served && running > 0 && running == len(d.parts) // the parts start
+		for _, q := range queues {
+			if q.busy() && (len(q.consumers) > 0 || awaited || now.Sub(began) < d.without) {
 				busy = append(busy, q)
 			}
 		}
@@ -138,7 +151,7 @@ func (d *drain) wait(ended chan error) string {
 		}
 		switch {
 		case len(busy) == 0 && now.Sub(idle) >= d.idle:
-			return d.left()
+			return d.left(queues)
 		case !now.Before(d.until):
 			return d.report(busy)
 		}
@@ -190,8 +203,10 @@ type queue struct {
 }
 
 func (q *queue) busy() bool {
-	return q.stats.Leased > 0 || q.stats.Ready > q.blocked && !q.stats.Paused
+	return q.stats.Leased > 0 || q.ready()
 }
+
+func (q *queue) ready() bool { return q.stats.Ready > q.blocked && !q.stats.Paused }
 
 // queues reads the states of all queues.
 func (d *drain) queues() (list []*queue) {
@@ -226,7 +241,7 @@ func (d *drain) read(db *database, name string) *queue {
 	if err == nil {
 		q.stats, err = a.Stats(ctx)
 	}
-	if err == nil && q.busy() {
+	if err == nil {
 		q.consumers, err = a.Consumers(ctx)
 	}
 	if err != nil {
@@ -251,18 +266,29 @@ func (d *drain) read(db *database, name string) *queue {
 	return q
 }
 
-// left returns an error if messages wait although the test runs neither a part nor a consumer, which is a mistake.
-func (d *drain) left() string {
+// run returns how many parts run.
+func (d *drain) run() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.running)
+}
+
+// left returns an error if nothing ran: the parts have no queue, or messages wait although the test runs neither a part nor a consumer.
+func (d *drain) left(queues []*queue) string {
 	d.Helper()
-	if len(d.parts) > 0 {
+	switch {
+	case len(queues) == 0 && len(d.parts) > 0:
+		return "chanqtest: Drain: the databases of this test have no queue: open the queues of the parts on the result of chanqtest.DB, " +
+			"Postgres or Open, in the default schema"
+	case d.run() > 0:
 		return ""
 	}
 	var left []*queue
-	for _, q := range d.queues() {
-		if consumers, err := q.Consumers(context.Background()); err != nil || len(consumers) > 0 {
+	for _, q := range queues {
+		if len(q.consumers) > 0 {
 			return ""
 		}
-		if q.busy() {
+		if q.busy() && (len(d.parts) == 0 || d.untouched[q.Queue]) {
 			left = append(left, q)
 		}
 	}

@@ -50,14 +50,15 @@ func nameOf(ctx context.Context, db *sql.DB) string {
 // The tables of chanq, and their columns of times. The time of a queue's creation identifies it, and samples are keyed by theirs.
 var columnsOf = map[string]string{
 	"sqlite": `SELECT 'main', m.name, c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c
-WHERE m.type = 'table' AND m.name LIKE 'chanq\_%' ESCAPE '\' AND ` + isTime("c.name") + ` ORDER BY 1, 2`,
+WHERE m.type = 'table' AND m.name LIKE 'chanq\_%' ESCAPE '\' AND ` + isTime("m.name", "c.name") + ` ORDER BY 1, 2`,
 	"postgres": `SELECT c.table_schema, c.table_name, c.column_name FROM information_schema.columns AS c
 JOIN information_schema.tables AS t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-WHERE t.table_type = 'BASE TABLE' AND c.table_name LIKE 'chanq\_%' AND c.data_type = 'bigint' AND ` + isTime("c.column_name") + ` ORDER BY 1, 2`,
+WHERE t.table_type = 'BASE TABLE' AND c.table_name LIKE 'chanq\_%' AND c.data_type = 'bigint' AND ` + isTime("c.table_name", "c.column_name") + ` ORDER BY 1, 2`,
 }
 
-func isTime(column string) string {
-	return strings.ReplaceAll(`(c LIKE '%\_at' ESCAPE '\' OR c LIKE '%\_until' ESCAPE '\' OR c IN ('since', 'until')) AND c <> 'created_at'`, "c ", column+" ")
+func isTime(table, column string) string {
+	return strings.NewReplacer("t ", table+" ", "c ", column+" ").Replace(
+		`(c LIKE '%\_at' ESCAPE '\' OR c LIKE '%\_until' ESCAPE '\' OR c IN ('since', 'until') OR c = 'at' AND t = 'chanq__progress') AND c <> 'created_at'`)
 }
 
 func (d *database) travel(ctx context.Context, ms int64) error {

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/embedded"
@@ -140,8 +141,8 @@ func (s *shop) checkout(ctx context.Context, o order) error {
 
 // work handles jobs and sends those of the schedule, until ctx is cancelled.
 func (s *shop) work(ctx context.Context) error {
-	err := s.cron.Ensure(ctx, chanqcron.Schedule[chanqjobs.Job]{Name: "report", Line: "0 6 * * *", Job: report.New(struct{}{})})
-	if err != nil {
+	daily := chanqcron.Schedule[chanqjobs.Job]{Name: "report", Line: "0 6 * * *", Job: report.New(struct{}{})}
+	if err := s.cron.Ensure(ctx, daily); err != nil {
 		return err
 	}
 	mux := chanqjobs.NewMux()
@@ -150,7 +151,7 @@ func (s *shop) work(ctx context.Context) error {
 	chanqjobs.Handle(mux, receipt, s.receipt, chanqjobs.Options{Backoff: chanq.ExponentialBackoff(time.Minute, 6*time.Hour)})
 	chanqjobs.Handle(mux, lapse, s.lapse, chanqjobs.Options{})
 	chanqjobs.Handle(mux, report, s.report, chanqjobs.Options{})
-	return chanqjobs.Run(ctx, s.cron.Run, chanqjobs.Work(s.jobs, 4, mux.Handle, chanq.ConsumerConfig{}))
+	return chanqjobs.Run(ctx, s.cron.Run, chanqjobs.NewDeaths(s.jobs, s.died).Run, chanqjobs.Work(s.jobs, 4, mux.Handle, chanq.ConsumerConfig{}))
 }
 
 // charge takes the money and starts the shipment. The bank knows a repetition by the ID of the order. While an order is being charged it
@@ -163,7 +164,7 @@ func (s *shop) charge(ctx context.Context, lease *chanq.Lease[order]) error {
 	}
 	switch err := s.world.Charge(ctx, o.ID, o); {
 	case errors.Is(err, errDeclined):
-		_, failed := s.db.ExecContext(ctx, "UPDATE orders SET state = 'new' WHERE id = ?", o.ID)
+		_, failed := s.db.ExecContext(ctx, giveUp, o.ID)
 		return chanq.RetryAfter(10*time.Minute, errors.Join(err, failed)) // until it lapses
 	case err != nil:
 		return err
@@ -177,13 +178,25 @@ func (s *shop) charge(ctx context.Context, lease *chanq.Lease[order]) error {
 	})
 }
 
+// giveUp lets an order lapse, unless another attempt was paid.
+const giveUp = "UPDATE orders SET state = 'new' WHERE id = ? AND state = 'charging'"
+
+// died is called once for each dead job. If the bank never answered, it might have the money: ask it before you discard the dead job.
+func (s *shop) died(ctx context.Context, tx *sql.Tx, dead chanqadmin.Entry) error {
+	o, err := charge.Decode(dead)
+	if err != nil {
+		return nil // it is of another kind
+	}
+	_, err = tx.ExecContext(ctx, giveUp, o.ID)
+	return err
+}
+
 func (s *shop) ship(ctx context.Context, lease *chanq.Lease[order]) error {
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO parcels (order_id) VALUES (?)", lease.Body.ID); err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'shipped' WHERE id = ?", lease.Body.ID); err != nil {
-			return err
+		for _, text := range []string{"INSERT INTO parcels (order_id) VALUES (?)", "UPDATE orders SET state = 'shipped' WHERE id = ?"} {
+			if _, err := tx.ExecContext(ctx, text, lease.Body.ID); err != nil {
+				return err
+			}
 		}
 		_, err := s.jobs.SendTx(ctx, tx, receipt.New(lease.Body))
 		return err
@@ -198,12 +211,10 @@ func (s *shop) receipt(ctx context.Context, lease *chanq.Lease[order]) error {
 // lapse cancels an order without money.
 func (s *shop) lapse(ctx context.Context, lease *chanq.Lease[string]) error {
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'lapsed' WHERE id = ? AND state = 'new'", lease.Body); err != nil {
-			return err
-		}
-		charging := 0
-		err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders WHERE id = ? AND state = 'charging'", lease.Body).Scan(&charging)
-		if charging > 0 {
+		const text = "UPDATE orders SET state = iif(state = 'new', 'lapsed', state) WHERE id = ? RETURNING state = 'charging'"
+		charging := false
+		err := tx.QueryRowContext(ctx, text, lease.Body).Scan(&charging)
+		if charging {
 			return chanq.Snooze(time.Minute, errors.New("it is being charged"))
 		}
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqtest"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
@@ -29,7 +31,7 @@ type fakes struct {
 	mu      sync.Mutex
 	charged map[string]int    // cents
 	mails   map[string]string // the customer
-	poor    map[string]bool   // customers
+	refuses map[string]error  // by customer
 	mailErr error
 	during  func() // a charge
 }
@@ -40,26 +42,25 @@ func (f *fakes) Charge(_ context.Context, key string, o order) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.poor[o.Customer] {
-		return errDeclined
+	err := f.refuses[o.Customer]
+	if err == nil {
+		f.charged[key] = o.Cents
 	}
-	f.charged[key] = o.Cents
-	return nil
+	return err
 }
 
 func (f *fakes) Mail(_ context.Context, key, to, _ string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mailErr != nil {
-		return f.mailErr
+	if f.mailErr == nil {
+		f.mails[key] = to
 	}
-	f.mails[key] = to
-	return nil
+	return f.mailErr
 }
 
 // opened opens the shop in a new database.
 func opened(t *testing.T) (*shop, *fakes, *sql.DB) {
-	db, f := chanqtest.DB(t), &fakes{charged: map[string]int{}, mails: map[string]string{}, poor: map[string]bool{}}
+	db, f := chanqtest.DB(t), &fakes{charged: map[string]int{}, mails: map[string]string{}, refuses: map[string]error{}}
 	s, err := open(t.Context(), db, f)
 	require.NoError(t, err)
 	return s, f, db
@@ -81,10 +82,7 @@ func TestACheckoutIsChargedShippedAndAnnouncedOnce(t *testing.T) {
 		for range 2 { // the client has not received the first answer
 			require.NoError(t, s.checkout(t.Context(), order{"1", "ada", 1200}))
 		}
-		sent := chanqtest.Sent(t, s.jobs)
-		require.Len(t, sent, 2)
-		require.Equal(t, `charge {"ID":"1","Customer":"ada","Cents":1200}`, sent[0].String())
-		require.Equal(t, `lapse 1 in 1h0m0s`, sent[1].String())
+		require.Equal(t, `[charge {"ID":"1","Customer":"ada","Cents":1200} lapse 1 in 1h0m0s]`, fmt.Sprint(chanqtest.Sent(t, s.jobs)))
 		chanqtest.Drain(t, s.work)
 		require.Equal(t, "shipped", state(t, s, "1"))
 		require.Equal(t, map[string]int{"1": 1200}, f.charged)
@@ -97,19 +95,22 @@ func TestACheckoutIsChargedShippedAndAnnouncedOnce(t *testing.T) {
 	})
 }
 
+// Bob has no money, eve has it later, the charge of carl dies, and another attempt takes the money of dan.
 func TestAnOrderWithoutMoneyLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, db := opened(t)
-		f.poor["bob"], f.poor["eve"] = true, true
-		require.NoError(t, s.checkout(t.Context(), order{"1", "bob", 100}))
-		require.NoError(t, s.checkout(t.Context(), order{"2", "eve", 100}))
+		f.refuses = map[string]error{"bob": errDeclined, "carl": chanq.DeadLetter(errors.New("no card")), "dan": errDeclined}
+		const paid = "UPDATE orders SET state = 'paid' WHERE customer = 'dan' AND state = 'charging'"
+		f.during = func() { _, _ = db.Exec(paid) }
+		for i, customer := range []string{"bob", "eve", "carl", "dan"} {
+			require.NoError(t, s.checkout(t.Context(), order{fmt.Sprint(i + 1), customer, 100}))
+		}
 		for minutes := range 8 {
-			f.poor["eve"] = minutes < 3
+			f.refuses["eve"] = map[bool]error{true: errDeclined}[minutes < 3]
 			chanqtest.Drain(t, s.work)
 			time.Sleep(10 * time.Minute)
 		}
-		require.Equal(t, "lapsed", state(t, s, "1"))
-		require.Equal(t, "shipped", state(t, s, "2"))
+		require.Equal(t, "lapsed shipped lapsed paid", state(t, s, "1")+" "+state(t, s, "2")+" "+state(t, s, "3")+" "+state(t, s, "4"))
 		require.Equal(t, map[string]int{"2": 100}, f.charged)
 		require.Equal(t, 1, number(t, db, "SELECT COUNT(*) FROM parcels"))
 		require.Empty(t, chanqtest.Sent(t, s.jobs))
@@ -120,7 +121,7 @@ func TestAnOrderWithoutMoneyLapses(t *testing.T) {
 func TestAnOrderLapsesAfterItsChargeHasFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, _ := opened(t)
-		f.poor["bob"] = true
+		f.refuses["bob"] = errDeclined
 		f.during = func() {
 			for _, m := range chanqtest.Sent(t, s.jobs) {
 				_, err := s.jobs.RunNow(t.Context(), m.ID)
@@ -129,7 +130,7 @@ func TestAnOrderLapsesAfterItsChargeHasFailed(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		for i, customer := range []string{"ada", "bob"} {
-			require.NoError(t, s.checkout(t.Context(), order{string(rune('1' + i)), customer, 100}))
+			require.NoError(t, s.checkout(t.Context(), order{fmt.Sprint(i + 1), customer, 100}))
 			chanqtest.Drain(t, s.work)
 		}
 		time.Sleep(5 * time.Minute) // its charge is tried again in ten
