@@ -155,7 +155,7 @@ func TestAllQueuesAreMeasuredIncludingLaterOnes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
-	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0"}, unfound(scrape(t, m)), "the database does not answer")
+	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0", `chanq_up{queue="payments"}`: "0", "chanq_up{queue=\"\uFFFD\"}": "0"}, unfound(scrape(t, m)), "the database does not answer")
 }
 
 // slow is a queue whose database responds slowly.

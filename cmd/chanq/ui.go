@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/chanqweb"
 )
@@ -23,6 +24,7 @@ type ui struct {
 	listen, title, password string
 	cert, key               string
 	change, bodies          bool
+	limits                  chanqfindings.Limits
 }
 
 func (a *app) uiCommand() *cobra.Command {
@@ -32,7 +34,7 @@ func (a *app) uiCommand() *cobra.Command {
 		Short: "Serve the web UI",
 		Long: `Serves the web UI: queues, messages, failures by cause, and consumers. By default it
 changes nothing, and hides bodies and values of headers. With --allow-changes your
-browser can redrive, purge, cancel and pause.
+browser can redrive, purge, cancel and pause. --stuck and --late say when a queue is in trouble.
 
 It also serves /metrics for Prometheus, with the same password, and /livez and /readyz for
 probes, without one.
@@ -60,6 +62,7 @@ then put a proxy with TLS in front of it.`,
 	flags.BoolVar(&u.bodies, "show-bodies", false, "show bodies and values of headers")
 	flags.StringVar(&u.cert, "cert", "", "`file` with the certificate, for TLS")
 	flags.StringVar(&u.key, "key", "", "`file` with its key")
+	limitFlags(cmd, &u.limits)
 	return cmd
 }
 
@@ -70,6 +73,9 @@ const idleConns = 8
 const leastPassword = 12
 
 func (u *ui) check() error {
+	if err := u.limits.Check(); err != nil {
+		return usage("--stuck, --late: %w", err)
+	}
 	host, _, err := net.SplitHostPort(u.listen)
 	if err != nil {
 		return usage("--listen is %q: must be HOST:PORT, such as 127.0.0.1:8686", u.listen)
@@ -109,7 +115,7 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	c.SetMaxIdleConns(idleConns)
 	log := slog.New(slog.NewTextHandler(a.err, nil))
 	page, err := chanqweb.New(c.DB, chanqweb.Config{
-		Schema: a.schema, Title: u.title, Log: log,
+		Schema: a.schema, Title: u.title, Limits: u.limits, Log: log,
 		Rights: func(r *http.Request) chanqweb.Rights {
 			return chanqweb.Rights{User: chanqweb.User(r), Change: u.change, Bodies: u.bodies}
 		},
@@ -117,7 +123,7 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	if err != nil {
 		return err
 	}
-	metrics := chanqprom.New(chanqprom.Config{Log: log})
+	metrics := chanqprom.New(chanqprom.Config{Limits: u.limits, Log: log})
 	defer metrics.WatchAll(c.DB, chanq.Config{Schema: a.schema})()
 	handler := u.routes(page, metrics.Handler())
 	var listen net.ListenConfig

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
 )
 
 // serving is a running chanq ui.
@@ -100,6 +102,30 @@ func TestUIHasMetricsAndProbes(t *testing.T) {
 	})
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, `chanq_messages{queue="mail",state="ready"} 0`)
+}
+
+func TestUIFindsWhatItsLimitsSay(t *testing.T) {
+	db := newQueue(t, "mail")
+	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+	require.NoError(t, err)
+	defer c.Close()
+	q, err := chanq.Open[string](t.Context(), c.DB, "mail", chanq.Config{})
+	require.NoError(t, err)
+	consumer, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: 1})
+	require.NoError(t, err)
+	defer consumer.Shutdown(context.WithoutCancel(t.Context()))
+	for range 5 { // more than it takes
+		succeed(t, "", "send", "--db", db, "mail", "x")
+	}
+	require.Eventually(t, func() bool { return len(succeed(t, "", "consumers", "--db", db).lines()) == 2 }, time.Minute, 10*time.Millisecond)
+	for flag, late := range map[string]string{"--late=1ms": "1", "--late=24h": "0"} {
+		s := serveUI(t, "--db", db, flag)
+		_, metrics := s.get(func(r *http.Request) { r.URL.Path = "/metrics" })
+		require.Contains(t, metrics, `chanq_finding{kind="late",queue="mail"} `+late, flag)
+		_, page := s.get(func(r *http.Request) { r.URL.Path = "/" })
+		require.Equal(t, late == "1", strings.Contains(page, "the oldest ready message has waited"), "%s: %s", flag, page)
+	}
+	require.Equal(t, exitUsage, runIn(t.Context(), "", "ui", "--db", db, "--stuck=-1s").status)
 }
 
 func TestUIRequiresItsPasswordAndDoesNotPrintIt(t *testing.T) {
