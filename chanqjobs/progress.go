@@ -92,6 +92,7 @@ type Reporter struct {
 	q     *chanq.Queue[[]byte]
 	id    chanq.ID
 	fence int64
+	wrong error // the job is of another queue
 
 	mu   sync.Mutex // held over the statement: there is one at a time
 	next time.Time  // when a report is stored again
@@ -100,7 +101,7 @@ type Reporter struct {
 
 // ReporterOf returns the Reporter of a job of a queue. Call it once in a handler. It costs no round trip. The table is made by MigrateProgress.
 func ReporterOf[Q, T any](q *chanq.Queue[Q], l *chanq.Lease[T]) *Reporter {
-	return &Reporter{q: q.Raw(), id: l.ID, fence: l.Fence}
+	return &Reporter{q: q.Raw(), id: l.ID, fence: l.Fence, wrong: ofQueue(q, &l.Delivery)}
 }
 
 // Report stores how much of the job is done, from 0 to 1, and a note of up to 400 characters, of which the rest is cut off. Call it as often as you
@@ -110,6 +111,9 @@ func ReporterOf[Q, T any](q *chanq.Queue[Q], l *chanq.Lease[T]) *Reporter {
 // It returns chanq.ErrLeaseLost if another process has the job, or the job has left the queue: return from your handler. Do not call it while you
 // hold a transaction in which you have acked the job.
 func (r *Reporter) Report(ctx context.Context, done float64, note string) error {
+	if r.wrong != nil {
+		return r.wrong
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Now().Before(r.next) {

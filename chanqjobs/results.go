@@ -93,7 +93,8 @@ const trimEach = 100
 
 // Returns registers the handler of a kind with results, for Await. When fn returns a result, one transaction on the database of q stores it and
 // acks the job: a result exists if and only if its job is acked. It is stored as JSON of up to MaxResult bytes, and kept for Options.Keep; a
-// larger one dead-letters the job. The table is made by MigrateResults. Do not use this kind in a Pipe.
+// larger one dead-letters the job. The table is made by MigrateResults. Do not use this kind in a Pipe. A job of another queue fails before fn is
+// called: use a Mux per queue.
 //
 // A result costs two statements and a commit, which replace the ack.
 func Returns[T, R any](m *Mux, q *chanq.Queue[Job], k *Kind[T], fn func(context.Context, *chanq.Lease[T]) (R, error), o Options) {
@@ -104,6 +105,9 @@ func Returns[T, R any](m *Mux, q *chanq.Queue[Job], k *Kind[T], fn func(context.
 	store, trim := resultText(names, resultStoreText), resultText(names, resultTrimText)
 	var stored atomic.Int64
 	handler := func(ctx context.Context, l *chanq.Lease[T]) error {
+		if err := ofQueue(q, &l.Delivery); err != nil {
+			return err
+		}
 		result, err := fn(ctx, l)
 		if err != nil {
 			return err

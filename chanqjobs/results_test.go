@@ -200,3 +200,27 @@ func TestAResultThatCannotBeStoredDeadLettersItsJob(t *testing.T) {
 		})
 	})
 }
+
+// A Mux also serves another queue, to which a kind moves.
+func TestAJobOfAnotherQueueHasNoResultAndNoProgress(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		other := jobsOf(w, "other", chanq.Config{History: chanq.HistoryOff})
+		doubling(w, q, chanqjobs.Options{})
+		m := chanqjobs.NewMux()
+		chanqjobs.Returns(m, q, charge, func(context.Context, *chanq.Lease[int]) (int, error) {
+			w.Error("the function is called")
+			return 0, nil
+		}, chanqjobs.Options{MaxAttempts: 1})
+		id := testdb.Send(w, other, charge.New(7))[0]
+		handle(w, other, 1, func(ctx context.Context, l *chanq.Lease[chanqjobs.Job]) error {
+			err := chanqjobs.ReporterOf(q, l).Report(ctx, 1, "")
+			require.ErrorContains(w, err, "is of the queue other, not of jobs")
+			return m.Handle(ctx, l)
+		}, chanq.ConsumerConfig{})
+		require.Zero(w, results(w, q))
+		dead, err := testdb.Admin(other).Get(w.Soon(), id)
+		require.NoError(w, err)
+		require.Contains(w, dead.LastError, "is of the queue other, not of jobs")
+	})
+}

@@ -27,6 +27,14 @@ func idArg(n chanq.Names, id chanq.ID) any {
 	return id[:]
 }
 
+// ofQueue returns an error for a job that was received from another queue.
+func ofQueue[T any](q *chanq.Queue[T], d *chanq.Delivery) error {
+	if d.Queue != q.Label() {
+		return fmt.Errorf("chanqjobs: the job %s is of the queue %s, not of %s", d.ID, d.Queue, q.Label())
+	}
+	return nil
+}
+
 // querier is a *sql.DB or a transaction.
 type querier interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
