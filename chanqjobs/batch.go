@@ -119,7 +119,7 @@ func NewBatches(q *chanq.Queue[Job]) *Batches {
 
 // SendTx stores a batch of jobs in your transaction. When all of them are acked, dead or cancelled, the job done is sent
 // to the same queue, once. Its ID is that of the batch, and BatchOf tells it how many are dead. Without jobs, it is sent
-// in your transaction. It has no DedupKey.
+// in your transaction.
 //
 // A call takes up to 1,000,000 jobs, and encodes 5,000 at a time. To send more, let a job of the batch add them, in as
 // many transactions as you like. Leave the IDs of all messages unset. After an error, roll back. ErrBatchSent: a former

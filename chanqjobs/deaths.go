@@ -19,12 +19,12 @@ import (
 // noticed this death, or not at all. It has a minute, after which ctx is cancelled. Kind.Decode decodes the body of a job.
 type DeathFunc func(ctx context.Context, tx *sql.Tx, dead chanqadmin.Entry) error
 
-// Deaths calls a function for each dead message of a queue, whatever the cause: also for one that expired, that cannot be decoded, or whose
-// processes crashed, which no handler sees. Run it in any number of processes.
+// Deaths calls a function for each dead message of a queue, whatever the cause: also for one that expired or crashed its processes, which no
+// handler sees. Run it in any number of processes.
 //
 // It calls the function once for each death, if you count the calls whose transaction is committed: a message that is redriven and dies again
-// has died twice. If the function fails, its transaction is rolled back, and the message is tried again: after 1 s, and then after longer
-// pauses up to 5 min. New deaths do not wait for it. A death that is redriven, purged or trimmed before it was noticed is never noticed.
+// has died twice. One that is redriven, purged or trimmed first is never noticed. If the function fails, its transaction is rolled back, and
+// tried again after pauses of 1 s to 5 min. New deaths do not wait for it.
 //
 // A message that died before its table had the column noticed_at (version 3) is not noticed.
 type Deaths struct {

@@ -99,7 +99,7 @@ func ReporterOf[Q, T any](q *chanq.Queue[Q], l *chanq.Lease[T]) *Reporter {
 }
 
 // Report stores how much of the job is done, from 0 to 1, and a note of up to 400 characters, of which the rest is cut off. Call it as often as you
-// like: it stores once per second, in one statement, and otherwise returns nil immediately. The first done of 1 is always stored. The command chanq peek --id and ReadProgress show the
+// like: it stores once per second, in one statement, and otherwise returns nil immediately. The first 1 is always stored. The command chanq peek --id and ReadProgress show the
 // last stored report. A job's row is deleted 7 days after its last report.
 //
 // It returns chanq.ErrLeaseLost if another process has the job, or the job has left the queue: return from your handler. Do not call it while you
