@@ -1,7 +1,9 @@
 package chanqjobs
 
 import (
+	"cmp"
 	"context"
+	crand "crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -15,18 +17,18 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// The ID of a batch is a UUIDv8: the time and 26 random bits, and six bytes that are 0. The IDs of its jobs have
-// a number in these bytes: from 1 on for those of SendTx, and a random one from addedFrom on for those of AddTx. So the
-// jobs of a batch are a range of the primary key of their queue, and whether one is left is one seek.
+// The ID of a batch is a UUIDv8: the time in milliseconds and 34 random bits, and five bytes that are 0. The IDs of its
+// jobs have a number in these bytes: from 1 on for those of SendTx, and a random one from addedFrom on for those of
+// AddTx. So the jobs of a batch are a range of the primary key of their queue, and whether one is left is one seek.
 //
 // A send with an ID that is in the queue counts as stored, so a number that is drawn twice would lose a job. AddTx looks
-// for that. It cannot see what another open transaction adds: with 32 of them and 4 jobs in each, one call in 10^11 loses
-// a job.
+// for that. It cannot see what another open transaction adds to the same batch: with 32 of them and 4 jobs in each, one
+// call in 2 * 10^9 loses a job.
 const (
 	batchVersion = 8
-	numberAt     = 10 // the first byte of the number
-	addedFrom    = 1 << 47
-	lastNumber   = 1<<48 - 1
+	numberAt     = 11 // the first byte of the number
+	addedFrom    = 1 << 39
+	lastNumber   = 1<<40 - 1
 	// mostJobs is how many jobs a call can send.
 	mostJobs = 1_000_000
 )
@@ -34,7 +36,9 @@ const (
 // NewBatch returns the ID of a new batch, for Batches.SendTx.
 func NewBatch() chanq.ID {
 	id := chanq.NewID()
+	_, _ = crand.Read(id[6:numberAt]) // it does not fail. The bits of the clock there are equal in several processes
 	id[6] = batchVersion<<4 | id[6]&0x0f
+	id[8] = 0x80 | id[8]&0x3f
 	return numbered(id, 0)
 }
 
@@ -82,6 +86,9 @@ var (
 	ErrBatchDone = errors.New("the batch is done")
 	// ErrBatchSent: the batch is in the database already, for example because a commit of unknown outcome was applied.
 	ErrBatchSent = errors.New("the batch is stored already")
+	// ErrOtherBatch: the ID belongs to another batch, with another queue, kind of the done job, or number of jobs. Nothing
+	// is stored. Call NewBatch again.
+	ErrOtherBatch = errors.New("the ID belongs to another batch: call NewBatch again")
 	// ErrNoBatch: there is no batch with this ID in the queue. A batch is trimmed 7 days after its end.
 	ErrNoBatch = errors.New("no such batch")
 )
@@ -100,10 +107,10 @@ type Batches struct {
 	wake chan struct{} // a batch was sent; capacity 1
 }
 
-// NewBatches returns the batches of a queue that was opened on db. It costs no round trip.
-func NewBatches(db *sql.DB, q *chanq.Queue[Job]) *Batches {
+// NewBatches returns the batches of a queue. It costs no round trip.
+func NewBatches(q *chanq.Queue[Job]) *Batches {
 	return &Batches{
-		BatchTable: &BatchTable{db, q.Names()},
+		BatchTable: &BatchTable{q.DB(), q.Names()},
 		Failed:     func(err error) { slog.Error(err.Error()) },
 		q:          q,
 		wake:       make(chan struct{}, 1),
@@ -138,7 +145,7 @@ func (b *Batches) sendTx(ctx context.Context, tx chanq.Tx, batch chanq.ID, done 
 	err = queryRow(ctx, tx, batchText(b.names, batchAddText), row, &stored)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return ErrBatchSent
+		return b.sentBefore(ctx, tx, Batch{ID: batch, Queue: b.q.Name(), Done: done.Type, Sent: len(ms)})
 	case err == nil && empty == 1:
 		return b.sendDone(ctx, tx, message, BatchResult{Batch: batch})
 	case err == nil:
@@ -146,6 +153,21 @@ func (b *Batches) sendTx(ctx context.Context, tx chanq.Tx, batch chanq.ID, done 
 	}
 	b.awake()
 	return err
+}
+
+// sentBefore returns ErrBatchSent if the stored batch is the wanted one. The body of the done job says nothing: a codec can
+// encode it differently each time.
+func (b *Batches) sentBefore(ctx context.Context, tx chanq.Tx, want Batch) error {
+	var stored Batch
+	columns, done := stored.columns()
+	err := queryRow(ctx, tx, batchText(b.names, batchStatusText), []any{idArg(b.names, want.ID)}, columns...)
+	if err = cmp.Or(err, done()); err != nil {
+		return err
+	}
+	if stored.Made, stored.Ended = want.Made, want.Ended; stored != want {
+		return ErrOtherBatch
+	}
+	return ErrBatchSent
 }
 
 // AddTx stores more jobs of a batch in your transaction. In the handler of a job of the batch (InBatch), ack the job in
@@ -217,9 +239,11 @@ func (b *Batches) encode(batch chanq.ID, done chanq.Message[Job]) ([]byte, error
 		return nil, errors.New("Message.Type must be set: make it with Kind.New")
 	case !done.ID.IsZero():
 		return nil, errors.New("Message.ID must be unset: it has the ID of the batch")
+	case done.DedupKey != "":
+		return nil, errors.New("Message.DedupKey must be unset: with a key that is taken, it would not be stored")
 	}
 	m := chanq.Message[[]byte]{ID: batch, Type: done.Type, Headers: done.Headers, Priority: done.Priority, Delay: done.Delay,
-		TTL: done.TTL, DedupKey: done.DedupKey, OnDuplicate: done.OnDuplicate, DebounceMax: done.DebounceMax, Key: done.Key}
+		TTL: done.TTL, Key: done.Key}
 	done.ID, done.Headers = batch, withResult(m.Headers, BatchResult{batch, mostJobs, math.MaxInt32})
 	var err error
 	if m.Body, err = b.q.Encode(done); err != nil {

@@ -47,8 +47,8 @@ func newBatchWorld(w *testdb.World) *batchWorld {
 		w.Within(1000 * time.Hour)
 	}
 	jobs := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff, Spec: chanq.Spec{MaxAttempts: 2}})
-	require.NoError(w, chanqjobs.MigrateBatches(w.Soon(), w.Tables(), chanq.Config{}))
-	return &batchWorld{w, jobs, chanqjobs.NewBatches(w.DB, jobs)}
+	require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+	return &batchWorld{w, jobs, chanqjobs.NewBatches(jobs)}
 }
 
 // process returns the batches of another process, which has its own connections. Errors of Run fail the test.
@@ -61,7 +61,7 @@ func (w *batchWorld) processOn(faults *faultdb.Connector, db *sql.DB) (*faultdb.
 	w.Helper()
 	q, err := chanqjobs.Open(w.Soon(), db, "jobs", chanq.Config{History: chanq.HistoryOff})
 	require.NoError(w, err)
-	b := chanqjobs.NewBatches(db, q)
+	b := chanqjobs.NewBatches(q)
 	b.Failed = func(err error) { w.Errorf("failed: %v", err) }
 	return faults, b
 }
@@ -311,6 +311,7 @@ func TestAnAddFromOutsideIsInTheBatchOrRefused(t *testing.T) {
 func TestAnOpenAckHoldsItsBatchAndNoOther(t *testing.T) {
 	onEachBatch(t, []testdb.Engine{testdb.Emulator, testdb.EmulatorVersions, testdb.Postgres}, func(w *batchWorld) {
 		held := w.send(1)
+		time.Sleep(2 * time.Millisecond) // the locked job must not be the next one after the range of the other batch
 		other := w.send(2)
 		leases := testdb.Lease(w, w.jobs, 2, time.Hour)
 		_, b := w.process()
@@ -504,8 +505,7 @@ func TestTheFieldsOfADoneJobAreKept(t *testing.T) {
 		batch := chanqjobs.NewBatch()
 		done := report.New("as it is")
 		done.Headers = map[string]string{"a": "b"}
-		done.Priority, done.Delay, done.TTL, done.DedupKey = chanq.PriorityHigh, time.Minute, time.Hour, "one"
-		done.OnDuplicate, done.DebounceMax = chanq.Debounce, 2*time.Minute
+		done.Priority, done.Delay, done.TTL = chanq.PriorityHigh, time.Minute, time.Hour
 		require.NoError(w, w.inTx(func(ctx context.Context, tx *sql.Tx) error {
 			return w.SendTx(ctx, tx, batch, done, pieces(1)...)
 		}))
@@ -514,8 +514,8 @@ func TestTheFieldsOfADoneJobAreKept(t *testing.T) {
 		w.Eventually("done is sent", func() bool { return testdb.Counted(w, w.jobs).Scheduled == 1 })
 		time.Sleep(time.Minute)
 		l := testdb.Lease(w, w.jobs, 1, time.Minute)[0]
-		require.Equal(w, []any{batch, "as it is", "b", chanq.PriorityHigh, "one", time.Hour},
-			[]any{l.ID, string(l.Body.Bytes()), l.Headers["a"], l.Priority, l.DedupKey, l.ExpiresAt.Sub(l.EnqueuedAt)})
+		require.Equal(w, []any{batch, "as it is", "b", chanq.PriorityHigh, time.Hour},
+			[]any{l.ID, string(l.Body.Bytes()), l.Headers["a"], l.Priority, l.ExpiresAt.Sub(l.EnqueuedAt)})
 		require.NoError(w, l.Ack())
 	})
 }
@@ -523,10 +523,12 @@ func TestTheFieldsOfADoneJobAreKept(t *testing.T) {
 func TestBadInputOfBatches(t *testing.T) {
 	onEachBatch(t, batchBubbles, func(w *batchWorld) {
 		other := jobsOf(w.World, "other", chanq.Config{})
-		elsewhere := chanqjobs.NewBatches(w.DB, other)
+		elsewhere := chanqjobs.NewBatches(other)
 		sent := w.send(1)
 		withID := piece.New(1)
 		withID.ID = chanq.NewID()
+		keyed := report.New("")
+		keyed.DedupKey = "one"
 		late := report.New("")
 		late.Delay = -time.Second
 		all := report.New("all")
@@ -545,15 +547,27 @@ func TestBadInputOfBatches(t *testing.T) {
 				return w.SendTx(ctx, tx, chanqjobs.NewBatch(), chanq.Message[chanqjobs.Job]{})
 			},
 			"the done job: Message.ID ": func(ctx context.Context, tx chanq.Tx) error { return w.SendTx(ctx, tx, chanqjobs.NewBatch(), withID) },
-			"Message.Delay is -1s":      func(ctx context.Context, tx chanq.Tx) error { return w.SendTx(ctx, tx, chanqjobs.NewBatch(), late) },
-			"Message.ID of a job":       func(ctx context.Context, tx chanq.Tx) error { return w.AddTx(ctx, tx, sent, withID) },
+			"the done job: Message.DedupKey must be unset": func(ctx context.Context, tx chanq.Tx) error {
+				return w.SendTx(ctx, tx, chanqjobs.NewBatch(), keyed, pieces(1)...)
+			},
+			fmt.Sprintf("chanq: send batch %s: the ID belongs to another batch: call NewBatch again", sent): func(ctx context.Context, tx chanq.Tx) error {
+				return w.SendTx(ctx, tx, sent, all, pieces(1, 2)...)
+			},
+			fmt.Sprintf("%s: the ID belongs to another batch", sent): func(ctx context.Context, tx chanq.Tx) error {
+				return elsewhere.SendTx(ctx, tx, sent, all, pieces(1)...)
+			},
+			sent.String() + ": the ID belongs": func(ctx context.Context, tx chanq.Tx) error {
+				return w.SendTx(ctx, tx, sent, piece.New(1), pieces(1)...)
+			},
+			"Message.Delay is -1s": func(ctx context.Context, tx chanq.Tx) error { return w.SendTx(ctx, tx, chanqjobs.NewBatch(), late) },
+			"Message.ID of a job":  func(ctx context.Context, tx chanq.Tx) error { return w.AddTx(ctx, tx, sent, withID) },
 			"1000001 jobs: must be at most 1000000": func(ctx context.Context, tx chanq.Tx) error {
 				return w.SendTx(ctx, tx, chanqjobs.NewBatch(), all, tooMany...)
 			},
 			"is stored already":  func(ctx context.Context, tx chanq.Tx) error { return w.SendTx(ctx, tx, sent, all, pieces(1)...) },
 			"tx must not be nil": func(ctx context.Context, _ chanq.Tx) error { return w.SendTx(ctx, nil, chanqjobs.NewBatch(), all) },
 			"tx is a *sql.DB":    func(ctx context.Context, _ chanq.Tx) error { return w.AddTx(ctx, w.DB, sent, pieces(1)...) },
-			"000000000001: Message.Body: chanqjobs: the Job has no kind": func(ctx context.Context, tx chanq.Tx) error {
+			"0000000001: Message.Body: chanqjobs: the Job has no kind": func(ctx context.Context, tx chanq.Tx) error {
 				return w.SendTx(ctx, tx, chanqjobs.NewBatch(), all, chanq.Message[chanqjobs.Job]{})
 			},
 			"the done job: chanq: encode jobs: Message.Body: chanqjobs: the Job has no kind": func(ctx context.Context, tx chanq.Tx) error {
@@ -577,12 +591,12 @@ func TestBadInputOfBatches(t *testing.T) {
 func TestBatchesNameTheirMigration(t *testing.T) {
 	testdb.OnEach(t, batchBubbles, func(w *testdb.World) {
 		jobs := jobsOf(w, "jobs", chanq.Config{})
-		err := chanqjobs.NewBatches(w.DB, jobs).Run(w.Soon())
+		err := chanqjobs.NewBatches(jobs).Run(w.Soon())
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
-		require.ErrorContains(w, err, "run chanqjobs.MigrateBatches, or the command: chanq batch migrate")
+		require.ErrorContains(w, err, "run chanqjobs.Migrate, or the command: chanq jobs migrate")
 		_, err = chanqjobs.OpenBatchTable(w.Soon(), w.DB, chanq.Config{})
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
-		require.NoError(w, chanqjobs.MigrateBatches(w.Soon(), w.DB, chanq.Config{}))
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.DB, chanq.Config{}))
 		table, err := chanqjobs.OpenBatchTable(w.Soon(), w.DB, chanq.Config{})
 		require.NoError(w, err)
 		list, err := table.List(w.Soon(), 10)
@@ -639,5 +653,23 @@ func TestABatchThatAnotherProcessHasEndedIsNotEndedAgain(t *testing.T) {
 		close(gate)
 		time.Sleep(3 * time.Second)
 		require.True(w, testdb.Empty(w, w.jobs))
+	})
+}
+
+// A DeathFunc has locked a dead job of the batch for a long time.
+func TestStatusDoesNotWaitForADeadJob(t *testing.T) {
+	onEachBatch(t, []testdb.Engine{testdb.Emulator, testdb.EmulatorVersions, testdb.Postgres}, func(w *batchWorld) {
+		batch := w.send(1)
+		handle(w.World, w.jobs, 1, func(context.Context, *chanq.Lease[chanqjobs.Job]) error { return chanq.DeadLetter(errBad) }, chanq.ConsumerConfig{})
+		require.NoError(w, w.inTx(func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, w.jobs.Names().SQL("UPDATE {dead} SET last_error = 'noticed'"))
+			require.NoError(w, err)
+			soon, cancel := context.WithTimeout(w.Soon(), time.Second)
+			defer cancel()
+			s, err := w.Status(soon, batch)
+			require.NoError(w, err)
+			require.Equal(w, 1, s.Dead)
+			return nil
+		}))
 	})
 }

@@ -171,10 +171,8 @@ func (r *batchRunner) end(ctx context.Context, batch chanq.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, batchPatience)
 	defer cancel()
 	err := chanq.InTx(ctx, r.db, func(ctx context.Context, tx *sql.Tx) error {
-		if r.names.Dialect == chanq.DialectPostgres {
-			if _, err := tx.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
-				return err
-			}
+		if err := readCommitted(ctx, tx, r.names); err != nil {
+			return err
 		}
 		result := BatchResult{Batch: batch}
 		var message []byte

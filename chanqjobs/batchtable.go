@@ -32,23 +32,12 @@ var batchTables = chanq.Tables{Name: "batches", Version: 1, MinVersion: 1, Creat
 )`, "{id}", cmp.Or(id, "BLOB"))}
 }}
 
-// MigrateBatches creates the table of batches in cfg.Schema, or brings it up to date. Call it like chanq.Migrate: in
-// a deployment, or when your programs start. If there is nothing to change, it costs one round trip, and needs no
-// permission to create tables.
-func MigrateBatches(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
-	_, err := chanq.MigrateTables(ctx, db, cfg, batchTables)
-	return err
-}
-
 // batchNames returns the names for statements on an existing table.
 func batchNames(ctx context.Context, db *sql.DB, cfg chanq.Config) (chanq.Names, error) {
 	existing := batchTables
 	existing.Create = nil
 	names, err := chanq.MigrateTables(ctx, db, cfg, existing)
-	if errors.Is(err, chanq.ErrNoSchema) {
-		err = fmt.Errorf("%w; run chanqjobs.MigrateBatches, or the command: chanq batch migrate", err)
-	}
-	return names, err
+	return names, howToMigrate(err)
 }
 
 // The statements. The words in braces that are not of Names.SQL differ per database: see batchText.
@@ -84,7 +73,8 @@ BEGIN CATCH
         THROW;
 END CATCH;
 SELECT @live AS live;`
-	batchDeadText = `SELECT count(*) AS n FROM {dead} WHERE id > ?1 AND id <= ?2`
+	// batchDeadText waits for no lock, such as that of a DeathFunc on a job of the batch.
+	batchDeadText = `SELECT count(*) AS n FROM {dead}{dirty} WHERE id > ?1 AND id <= ?2`
 	batchTrimText = `DELETE {top trimmed}FROM {chanq__batches}{past} WHERE {oldest}
 queue = ?1 AND done_at > 0 AND done_at < {now} - ?2
 {limit trimmed}`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -18,12 +19,12 @@ import (
 // noticed this death, or not at all. It has a minute, after which ctx is cancelled. Kind.Decode decodes the body of a job.
 type DeathFunc func(ctx context.Context, tx *sql.Tx, dead chanqadmin.Entry) error
 
-// Deaths calls a function for each dead message of a queue, whatever the cause: also for one that expired, that cannot be decoded, or whose
-// processes crashed, which no handler sees. Run it in any number of processes.
+// Deaths calls a function for each dead message of a queue, whatever the cause: also for one that expired or crashed its processes, which no
+// handler sees. Run it in any number of processes.
 //
 // It calls the function once for each death, if you count the calls whose transaction is committed: a message that is redriven and dies again
-// has died twice. If the function fails, its transaction is rolled back, and the message is tried again: after 1 s, and then after longer
-// pauses up to 5 min. It delays no other message.
+// has died twice. One that is redriven, purged or trimmed first is never noticed. If the function fails, its transaction is rolled back, and
+// tried again after pauses of 1 s to 5 min. New deaths do not wait for it.
 //
 // A message that died before its table had the column noticed_at (version 3) is not noticed.
 type Deaths struct {
@@ -52,6 +53,8 @@ const (
 	noticeFor = time.Minute
 	// together is how many messages are noticed at a time, so that a slow one does not delay the others.
 	together = 4
+	// again is how many of them can be those that have failed before, so that new deaths do not wait for these.
+	again = 3
 	// mostDeaths is how many deaths one read returns. If more of them rest after failures, a new one is found some reads later.
 	mostDeaths = 1000
 )
@@ -75,7 +78,7 @@ func (d *Deaths) Run(ctx context.Context) error {
 	}
 	r := deathRun{
 		Deaths: d, queue: queue, look: deathText(names, lookText), mark: deathText(names, markText),
-		tries: map[death]*try{}, busy: make(chan struct{}, together),
+		tries: map[death]*try{}, busy: make(chan struct{}, together), again: make(chan struct{}, again),
 	}
 	defer r.all.Wait()
 	for ctx.Err() == nil {
@@ -113,8 +116,9 @@ type deathRun struct {
 	after      death // where the next read begins
 	pass       int   // over all deaths that are not noticed
 
-	all  sync.WaitGroup
-	busy chan struct{} // has an element for each running goroutine
+	all   sync.WaitGroup
+	busy  chan struct{} // has an element for each running goroutine
+	again chan struct{} // and for each of them whose death has failed before
 
 	mu    sync.Mutex // guards tries; never held over a statement or a call of the function
 	tries map[death]*try
@@ -126,28 +130,36 @@ func (r *deathRun) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, found := range list {
-		if !r.begin(found) {
-			continue
-		}
-		select {
-		case r.busy <- struct{}{}:
-		case <-ctx.Done():
-			r.end(found, context.Cause(ctx))
-			return false, nil
-		}
-		more = true
-		r.all.Go(func() {
-			err := r.notice(ctx, found)
-			<-r.busy
-			r.end(found, err)
-			if err != nil && !errors.Is(err, errElsewhere) && ctx.Err() == nil {
-				r.Failed(fmt.Errorf("chanq: death of %s %s: %w", r.q.Label(), found.id, err))
+	last := death{}
+	if len(list) > 0 {
+		last = list[len(list)-1]
+	}
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) // processes share them
+	soon, cancel := context.WithTimeout(ctx, deathsEvery)                           // then it looks for new ones
+	defer cancel()
+	for _, repeated := range []bool{false, true} {
+		for _, found := range list {
+			if !r.due(found, repeated) {
+				continue
 			}
-		})
+			if repeated {
+				select {
+				case r.again <- struct{}{}:
+				case <-soon.Done():
+					continue
+				}
+			}
+			select {
+			case r.busy <- struct{}{}:
+			case <-ctx.Done():
+				return false, nil
+			}
+			more = true
+			r.begin(ctx, found, repeated)
+		}
 	}
 	if len(list) == mostDeaths {
-		r.after = list[len(list)-1]
+		r.after = last
 		return more, nil
 	}
 	r.after = death{}
@@ -155,8 +167,8 @@ func (r *deathRun) round(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// begin reports whether a death must be noticed now. It neither runs nor rests.
-func (r *deathRun) begin(found death) bool {
+// due reports whether a death neither runs nor rests, and is a repeated or a new one.
+func (r *deathRun) due(found death, repeated bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tries[found]
@@ -165,11 +177,28 @@ func (r *deathRun) begin(found death) bool {
 		r.tries[found] = t
 	}
 	t.seen = r.pass
-	if t.running || time.Now().Before(t.until) {
-		return false
-	}
-	t.running = true
-	return true
+	return !t.running && time.Now().After(t.until) && repeated == (t.rest > 0)
+}
+
+// begin notices a death in a goroutine, for which there is room.
+func (r *deathRun) begin(ctx context.Context, found death, repeated bool) {
+	r.mu.Lock()
+	r.tries[found].running = true
+	r.mu.Unlock()
+	r.all.Go(func() {
+		err := errExited
+		defer func() { // also after runtime.Goexit
+			r.end(found, err)
+			<-r.busy
+			if repeated {
+				<-r.again
+			}
+			if err != nil && !errors.Is(err, errElsewhere) && ctx.Err() == nil {
+				r.Failed(fmt.Errorf("chanq: death of %s %s: %w", r.q.Label(), found.id, err))
+			}
+		}()
+		err = r.notice(ctx, found)
+	})
 }
 
 // end notes how it ended.
@@ -201,6 +230,9 @@ func (r *deathRun) forget() {
 // errElsewhere: another process notices the death, or it was redriven or purged.
 var errElsewhere = errors.New("noticed elsewhere")
 
+// errExited: the function ended its goroutine.
+var errExited = errors.New("the function called runtime.Goexit")
+
 // notice calls the function for one death.
 func (r *deathRun) notice(ctx context.Context, found death) (err error) {
 	defer func() {
@@ -220,6 +252,9 @@ func (r *deathRun) notice(ctx context.Context, found death) (err error) {
 		return errElsewhere
 	}
 	return chanq.InTx(ctx, r.q.DB(), func(ctx context.Context, tx *sql.Tx) error {
+		if err := readCommitted(ctx, tx, r.q.Names()); err != nil {
+			return err
+		}
 		var marked int64
 		err := queryRow(ctx, tx, r.mark, []any{idArg(r.q.Names(), found.id), dead.Fence}, &marked)
 		if errors.Is(err, sql.ErrNoRows) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -340,5 +341,50 @@ func TestABodyOfADeadJobIsDecoded(t *testing.T) {
 			return err
 		}).Run)
 		require.Equal(w, mail{7, "ann"}, testdb.Receive(w, got, "the dead job"))
+	})
+}
+
+// A function that has failed for five messages hangs when it is called again, or ends its goroutine.
+func TestANewDeathDoesNotWaitForRepeatedOnes(t *testing.T) {
+	testdb.OnEach(t, inBubbles, func(w *testdb.World) {
+		w.Within(100 * time.Hour)
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		migrateNotices(w)
+		bad := map[chanq.ID]int{}
+		for _, id := range die(w, q, note.New("1"), note.New("2"), note.New("3"), note.New("4"), note.New("5")) {
+			bad[id] = 0
+		}
+		var mu sync.Mutex
+		_, db := w.Connect()
+		raw := testdb.OpenOn[[]byte](w, db, "jobs", chanq.Config{History: chanq.HistoryOff})
+		d := chanqjobs.NewDeaths(raw, func(ctx context.Context, tx *sql.Tx, dead chanqadmin.Entry) error {
+			mu.Lock()
+			calls, is := bad[dead.ID]
+			if is {
+				bad[dead.ID]++
+			}
+			mu.Unlock()
+			switch {
+			case !is:
+				return insertNotice(ctx, tx, q.Names(), dead)
+			case calls%2 == 0 || w.Engine.Dialect.Traits().OneWriter: // a hanging one would exclude all others
+				runtime.Goexit()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		d.Failed = func(error) {}
+		run(w, d.Run)
+		for n := range 20 {
+			die(w, q, note.New("good"))
+			time.Sleep(3 * time.Second)
+			require.Len(w, notices(w, q.Names()), n+1)
+		}
+		time.Sleep(10 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		for id, calls := range bad {
+			require.Greater(w, calls, 3, "%s is repeated", id)
+		}
 	})
 }

@@ -2,6 +2,7 @@ package chanqjobs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/chanq/chanq"
@@ -20,7 +21,7 @@ func ExampleReturns() {
 	ctx, cancel := context.WithCancel(context.Background())
 	db, jobs := openJobs(ctx)
 	defer db.Close()
-	check(chanqjobs.MigrateResults(ctx, db, chanq.Config{}))
+	check(chanqjobs.Migrate(ctx, db, chanq.Config{}))
 	ended := make(chan error)
 
 	mux := chanqjobs.NewMux()
@@ -48,7 +49,7 @@ func ExampleReporter() {
 	ctx, cancel := context.WithCancel(context.Background())
 	db, jobs := openJobs(ctx)
 	defer db.Close()
-	check(chanqjobs.MigrateProgress(ctx, db, chanq.Config{}))
+	check(chanqjobs.Migrate(ctx, db, chanq.Config{}))
 	receipts, err := jobs.Send(ctx, Scan.New(3))
 	check(err)
 
@@ -57,14 +58,15 @@ func ExampleReporter() {
 		defer cancel()
 		reporter := chanqjobs.ReporterOf(jobs, l)
 		for page := range l.Body {
-			if err := reporter.Report(ctx, float64(page)/float64(l.Body), fmt.Sprintf("page %d", page)); err != nil {
-				return err // ErrLeaseLost: another process has the job
+			err := reporter.Report(ctx, float64(page+1)/float64(l.Body), fmt.Sprintf("page %d", page+1))
+			if errors.Is(err, chanq.ErrLeaseLost) {
+				return err // another process has the job; other errors stop no work
 			}
 		}
 		progress, err := chanqjobs.ReadProgress(ctx, db, "jobs", receipts[0].ID, chanq.Config{})
-		fmt.Println(progress.Note) // the other pages came within the same second
+		fmt.Println(progress.Note)
 		return err
 	}, chanqjobs.Options{})
 	check(chanqjobs.Run(ctx, chanqjobs.Work(jobs, 1, mux.Handle, chanq.ConsumerConfig{})))
-	// Output: page 0
+	// Output: page 3
 }

@@ -215,9 +215,9 @@ func ExampleBatches() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, jobs := openJobs(ctx)
 	defer db.Close()
-	check(chanqjobs.MigrateBatches(ctx, db, chanq.Config{}))
+	check(chanqjobs.Migrate(ctx, db, chanq.Config{}))
 
-	batches := chanqjobs.NewBatches(db, jobs)
+	batches := chanqjobs.NewBatches(jobs)
 	album := chanqjobs.NewBatch() // an ID
 	check(chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 		return batches.SendTx(ctx, tx, album, Publish.New(Album{"Rome"}),

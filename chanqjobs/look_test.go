@@ -20,8 +20,8 @@ func TestALookIsQuickWhileALargeBatchIsDrained(t *testing.T) {
 	kind := Define[int]("piece")
 	testdb.OnEach(t, []testdb.Engine{testdb.SQLite, testdb.Postgres}, func(w *testdb.World) {
 		q := testdb.QueueOf[Job](w, "jobs", chanq.Config{Codec: Codec(nil), History: chanq.HistoryOff})
-		require.NoError(w, MigrateBatches(w.Soon(), w.Tables(), chanq.Config{}))
-		b := NewBatches(w.DB, q)
+		require.NoError(w, Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		b := NewBatches(q)
 		ms := make([]chanq.Message[Job], jobs)
 		for i := range ms {
 			ms[i] = kind.New(i)

@@ -16,8 +16,8 @@ func TestNumbersThatAJobHasAreTaken(t *testing.T) {
 	kind := Define[int]("piece")
 	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.Postgres}, func(w *testdb.World) {
 		q := testdb.QueueOf[Job](w, "jobs", chanq.Config{Codec: Codec(nil)})
-		require.NoError(w, MigrateBatches(w.Soon(), w.Tables(), chanq.Config{}))
-		b := NewBatches(w.DB, q)
+		require.NoError(w, Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		b := NewBatches(q)
 		batch := NewBatch()
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
 			if err := b.SendTx(ctx, tx, batch, kind.New(0), kind.New(1)); err != nil {
@@ -40,4 +40,22 @@ func TestNumbersThatAJobHasAreTaken(t *testing.T) {
 			require.NoError(w, l.Ack())
 		}
 	})
+}
+
+// The 34 bits after the time are random, so that processes that make batches in the same millisecond differ.
+func TestTheIDsOfBatchesHave34RandomBits(t *testing.T) {
+	var ones, zeros chanq.ID
+	for i := range zeros {
+		zeros[i] = 0xff
+	}
+	for range 200 {
+		id := NewBatch()
+		require.True(t, isBatch(id))
+		require.Equal(t, numbered(id, 0), id)
+		for i, b := range id {
+			ones[i], zeros[i] = ones[i]|b, zeros[i]&b
+		}
+	}
+	require.Equal(t, []byte{0x8f, 0xff, 0xbf, 0xff, 0xff, 0, 0, 0, 0, 0}, ones[6:])
+	require.Equal(t, []byte{0x80, 0x00, 0x80, 0x00, 0x00, 0, 0, 0, 0, 0}, zeros[6:])
 }

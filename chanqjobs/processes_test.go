@@ -51,7 +51,7 @@ func startBatches(ctx context.Context, t batchTask) error {
 		if err != nil {
 			return err
 		}
-		b := chanqjobs.NewBatches(db, q)
+		b := chanqjobs.NewBatches(q)
 		b.Failed = func(err error) { fmt.Println(err) }
 		return chanqjobs.Run(ctx, b.Run, chanqjobs.Work(q, 8, stormMux(db, b).Handle, stormConsumer))
 	}
@@ -91,9 +91,9 @@ func stormMux(db *sql.DB, b *chanqjobs.Batches) *chanqjobs.Mux {
 
 func newStorm(world *testdb.World) *batchWorld {
 	w := &batchWorld{World: world, jobs: jobsOf(world, "jobs", storm)}
-	require.NoError(w, chanqjobs.MigrateBatches(w.Soon(), w.Tables(), chanq.Config{}))
+	require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 	w.Define("CREATE TABLE reports (batch varchar(36) NOT NULL, sent integer NOT NULL, dead integer NOT NULL)")
-	w.Batches = chanqjobs.NewBatches(w.DB, w.jobs)
+	w.Batches = chanqjobs.NewBatches(w.jobs)
 	return w
 }
 
@@ -143,7 +143,7 @@ func (w *batchWorld) startProcess() (kill func()) {
 	faults, db := w.Connect()
 	q, err := chanqjobs.Open(w.Soon(), db, "jobs", storm)
 	require.NoError(w, err)
-	b := chanqjobs.NewBatches(db, q)
+	b := chanqjobs.NewBatches(q)
 	b.Failed = func(error) {} // it is dying
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -249,7 +249,7 @@ func (w *batchWorld) reports() map[string][]string {
 // ended returns how many jobs of a batch are archived or dead, and when the last one ended.
 func (w *batchWorld) ended(batch chanq.ID) (n int, last int64) {
 	end := batch
-	copy(end[10:], "\xff\xff\xff\xff\xff\xff")
+	copy(end[11:], "\xff\xff\xff\xff\xff")
 	args := []any{batch[:], end[:]}
 	if w.Engine.Name == testdb.Postgres.Name {
 		args = []any{batch.String(), end.String()}

@@ -30,12 +30,6 @@ var progressTables = chanq.Tables{Name: "progress", Version: 1, MinVersion: 1, C
 )`, "{id}", cmp.Or(id, "BLOB"))}
 }}
 
-// MigrateProgress creates the table of progress in cfg.Schema, or brings it up to date: see MigrateResults.
-func MigrateProgress(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
-	_, err := chanq.MigrateTables(ctx, db, cfg, progressTables)
-	return err
-}
-
 const (
 	// reportEvery is the least time between two statements for a job.
 	reportEvery = time.Second
@@ -92,48 +86,53 @@ type Reporter struct {
 	q     *chanq.Queue[[]byte]
 	id    chanq.ID
 	fence int64
+	wrong error // the job is of another queue
 
-	mu   sync.Mutex // held over the statement: there is one at a time
-	next time.Time  // when a report is stored again
-	ever bool       // one was stored
+	mu    sync.Mutex // held over the statement: there is one at a time
+	next  time.Time  // when a report is sent again; zero before the first one
+	ended bool       // a done of 1 was sent
 }
 
-// ReporterOf returns the Reporter of a job of a queue. Call it once in a handler. It costs no round trip. The table is made by MigrateProgress.
+// ReporterOf returns the Reporter of a job of a queue. Call it once in a handler. It costs no round trip. The table is made by Migrate.
 func ReporterOf[Q, T any](q *chanq.Queue[Q], l *chanq.Lease[T]) *Reporter {
-	return &Reporter{q: q.Raw(), id: l.ID, fence: l.Fence}
+	return &Reporter{q: q.Raw(), id: l.ID, fence: l.Fence, wrong: ofQueue(q, &l.Delivery)}
 }
 
 // Report stores how much of the job is done, from 0 to 1, and a note of up to 400 characters, of which the rest is cut off. Call it as often as you
-// like: it stores once per second, in one statement, and otherwise returns nil immediately. The command chanq peek --id and ReadProgress show the
+// like: it stores once per second, in one statement, and otherwise returns nil immediately. The first 1 is always stored. The command chanq peek --id and ReadProgress show the
 // last stored report. A job's row is deleted 7 days after its last report.
 //
 // It returns chanq.ErrLeaseLost if another process has the job, or the job has left the queue: return from your handler. Do not call it while you
 // hold a transaction in which you have acked the job.
 func (r *Reporter) Report(ctx context.Context, done float64, note string) error {
+	if r.wrong != nil {
+		return r.wrong
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Now().Before(r.next) {
+	first, last := r.next.IsZero(), done >= 1 && !r.ended
+	if time.Now().Before(r.next) && !last {
 		return nil
 	}
+	r.next, r.ended = time.Now().Add(reportEvery), r.ended || last
 	names, stored := r.q.Names(), 0
 	if !(done > 0) { // also NaN
 		done = 0
 	}
 	args := []any{names.Queue, idArg(names, r.id), r.fence, int64(math.Round(min(done, 1) * doneScale)), cutNote(note)}
 	err := queryRow(ctx, r.q.DB(), progressFrom(names, progressText), args, &stored)
-	if err == nil && !r.ever {
-		_, err = r.q.DB().ExecContext(ctx, progressFrom(names, progressTrimText), progressFor.Milliseconds())
+	if err == nil && first { // what stays, others trim
+		_, _ = r.q.DB().ExecContext(ctx, progressFrom(names, progressTrimText), progressFor.Milliseconds())
 	}
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		err = chanq.ErrLeaseLost
 	case err != nil:
-		err = cmp.Or(missing(ctx, r.q.DB(), names, progressTables, "MigrateProgress"), err)
+		err = cmp.Or(missing(ctx, r.q.DB(), names, progressTables), err)
 	}
 	if err != nil {
 		return fmt.Errorf("chanqjobs: report %s %s: %w", r.q.Label(), r.id, err)
 	}
-	r.next, r.ever = time.Now().Add(reportEvery), true
 	return nil
 }
 

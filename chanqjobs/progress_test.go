@@ -35,11 +35,15 @@ func TestTheProgressOfAJobIsStoredOncePerSecond(t *testing.T) {
 		require.ErrorIs(w, err, chanqjobs.ErrNoProgress, "without the table")
 		err = r.Report(w.Soon(), 0.1, "")
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
-		require.ErrorContains(w, err, "run chanqjobs.MigrateProgress")
-		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		require.ErrorContains(w, err, "run chanqjobs.Migrate")
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		_, err = read()
+		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
+		require.NoError(w, r.Report(w.Soon(), 0.2, "it sends nothing"), "within a second of an error")
 		_, err = read()
 		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
 
+		time.Sleep(1001 * time.Millisecond)
 		require.NoError(w, r.Report(w.Soon(), 0.25, "pägé 1 of 4"))
 		p, err := read()
 		require.NoError(w, err)
@@ -53,6 +57,13 @@ func TestTheProgressOfAJobIsStoredOncePerSecond(t *testing.T) {
 			require.Equal(w, want, p.Done)
 			require.Equal(w, strings.Repeat("😀", 200), p.Note)
 		}
+		end := chanqjobs.ReporterOf(q, l)
+		for i, said := range []string{"begin", "skipped", "end", "skipped"} {
+			require.NoError(w, end.Report(w.Soon(), float64(i/2), said))
+		}
+		p, err = read()
+		require.NoError(w, err)
+		require.Equal(w, "end", p.Note, "the first done of 1 is stored, the next one not")
 		if !w.Engine.Bubble {
 			return
 		}
@@ -75,7 +86,7 @@ func TestTheProgressOfAJobIsStoredOncePerSecond(t *testing.T) {
 func TestAFormerHolderCannotReport(t *testing.T) {
 	testdb.OnEach(t, engines, func(w *testdb.World) {
 		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
-		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 		c, former := leaseOf(w, q)
 		require.NoError(w, former.Release())
 		require.NoError(w, former.Wait(w.Soon()))
@@ -98,7 +109,7 @@ func TestAFormerHolderCannotReport(t *testing.T) {
 func TestAJobOfAnOrderedQueueReports(t *testing.T) {
 	testdb.OnEach(t, engines, func(w *testdb.World) {
 		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff, Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
-		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 		keyed := charge.New(7)
 		keyed.Key = "k"
 		testdb.Send(w, q, keyed)
@@ -120,7 +131,7 @@ func TestProgressIsDeletedAWeekAfterTheLastReport(t *testing.T) {
 	testdb.OnEach(t, inBubbles, func(w *testdb.World) {
 		w.Within(1000 * time.Hour)
 		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
-		require.NoError(w, chanqjobs.MigrateProgress(w.Soon(), w.Tables(), chanq.Config{}))
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 		report := func() chanq.ID {
 			c, l := leaseOf(w, q)
 			require.NoError(w, chanqjobs.ReporterOf(q, l).Report(w.Soon(), 0.5, ""))

@@ -53,13 +53,6 @@ var resultTables = chanq.Tables{Name: "results", Version: 1, MinVersion: 1, Crea
 )`, "{id}", cmp.Or(id, "BLOB"))}
 }}
 
-// MigrateResults creates the table of results in cfg.Schema, or brings it up to date. Call it like chanq.Migrate: in a deployment, or when
-// your programs start. If there is nothing to change, it costs one round trip, and needs no permission to create tables.
-func MigrateResults(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
-	_, err := chanq.MigrateTables(ctx, db, cfg, resultTables)
-	return err
-}
-
 const (
 	resultStoreText = `INSERT INTO {chanq__results} (queue, id, result, until) VALUES (?1, ?2, ?3, {now} + ?4)
 ON CONFLICT (queue, id) DO UPDATE SET result = excluded.result, until = excluded.until`
@@ -88,14 +81,18 @@ func resultText(n chanq.Names, text string) string {
 	return render(n, text, "{skip locked}", skip)
 }
 
-// trimEach is after how many results of a kind a transaction also deletes up to 1,000 that are no longer kept.
-const trimEach = 100
+const (
+	// trimEach is after how many results of a kind up to 1,000 are deleted that are no longer kept.
+	trimEach = 100
+	// storeFor is how long a transaction is repeated that was rolled back, so that fn need not be called again.
+	storeFor = 10 * time.Second
+)
 
 // Returns registers the handler of a kind with results, for Await. When fn returns a result, one transaction on the database of q stores it and
 // acks the job: a result exists if and only if its job is acked. It is stored as JSON of up to MaxResult bytes, and kept for Options.Keep; a
-// larger one dead-letters the job. The table is made by MigrateResults. Do not use this kind in a Pipe.
+// larger one dead-letters the job. The table is made by Migrate. Do not use this kind in a Pipe. A job of another queue fails.
 //
-// A result costs two statements and a commit, which replace the ack.
+// A result costs two statements and a commit (PostgreSQL: three), which replace the ack. If it is rolled back, it is repeated for up to 10 s.
 func Returns[T, R any](m *Mux, q *chanq.Queue[Job], k *Kind[T], fn func(context.Context, *chanq.Lease[T]) (R, error), o Options) {
 	if o.Keep < 0 {
 		panic(fmt.Sprintf("chanqjobs: kind %q: Options.Keep is %v: must not be negative", k.name, o.Keep))
@@ -104,6 +101,9 @@ func Returns[T, R any](m *Mux, q *chanq.Queue[Job], k *Kind[T], fn func(context.
 	store, trim := resultText(names, resultStoreText), resultText(names, resultTrimText)
 	var stored atomic.Int64
 	handler := func(ctx context.Context, l *chanq.Lease[T]) error {
+		if err := ofQueue(q, &l.Delivery); err != nil {
+			return err
+		}
 		result, err := fn(ctx, l)
 		if err != nil {
 			return err
@@ -115,23 +115,47 @@ func Returns[T, R any](m *Mux, q *chanq.Queue[Job], k *Kind[T], fn func(context.
 		if err != nil {
 			return chanq.DeadLetter(fmt.Errorf("the result of the kind %q: %w", k.name, err))
 		}
-		return chanq.InTx(ctx, q.DB(), func(ctx context.Context, tx *sql.Tx) error {
-			if stored.Add(1)%trimEach == 1 {
-				if _, err := tx.ExecContext(ctx, trim); err != nil {
-					return fmt.Errorf("trim results: %w", err)
-				}
+		err = repeatTx(ctx, q.DB(), names, func(ctx context.Context, tx *sql.Tx) error {
+			err := readCommitted(ctx, tx, names)
+			if err == nil {
+				_, err = tx.ExecContext(ctx, store, names.Queue, idArg(names, l.ID), data, keep.Milliseconds())
 			}
-			_, err := tx.ExecContext(ctx, store, names.Queue, idArg(names, l.ID), data, keep.Milliseconds())
 			if err != nil {
 				return fmt.Errorf("store the result: %w", err)
 			}
 			return l.AckTx(ctx, tx)
 		})
+		if err != nil {
+			return err
+		}
+		if stored.Add(1)%trimEach == 1 { // what stays, the next trim deletes
+			_, _ = q.DB().ExecContext(ctx, trim)
+		}
+		return nil
 	}
 	if fn == nil {
 		handler = nil
 	}
 	Handle(m, k, handler, o)
+}
+
+// repeatTx is chanq.InTx, repeated while it is rolled back, unless the lease was lost or settled, or the table is missing.
+func repeatTx(ctx context.Context, db *sql.DB, names chanq.Names, fn func(context.Context, *sql.Tx) error) error {
+	until := time.Now().Add(storeFor)
+	for rest := firstAwait; ; rest = min(2*rest, longestAwait) {
+		err := chanq.InTx(ctx, db, fn)
+		failed := (*chanq.OpError)(nil)
+		switch {
+		case err == nil, ctx.Err() != nil, errors.Is(err, chanq.ErrLeaseLost), errors.Is(err, chanq.ErrSettled):
+			return err
+		case errors.As(err, &failed) && failed.Op == "commit" && failed.Unknown, time.Now().Add(rest).After(until):
+			return err
+		}
+		if none := missing(ctx, db, names, resultTables); none != nil {
+			return none
+		}
+		pause(ctx, rest)
+	}
 }
 
 const (
@@ -155,7 +179,7 @@ func Await[R any](ctx context.Context, q *chanq.Queue[Job], id chanq.ID) (result
 		case ctx.Err() != nil:
 			return result, awaitFailed(q, id, context.Cause(ctx))
 		case err != nil:
-			return result, awaitFailed(q, id, cmp.Or(missing(ctx, q.DB(), names, resultTables, "MigrateResults"), err))
+			return result, awaitFailed(q, id, cmp.Or(missing(ctx, q.DB(), names, resultTables), err))
 		case data != nil:
 			return result, awaitFailed(q, id, json.Unmarshal(data, &result))
 		case live.Valid:

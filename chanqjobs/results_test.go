@@ -25,7 +25,7 @@ type sum struct {
 
 // doubling migrates the table of results, and returns a mux whose charges have results. Those of 13 are dead.
 func doubling(w *testdb.World, q *chanq.Queue[chanqjobs.Job], o chanqjobs.Options) *chanqjobs.Mux {
-	require.NoError(w, chanqjobs.MigrateResults(w.Soon(), w.Tables(), chanq.Config{}))
+	require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 	m := chanqjobs.NewMux()
 	chanqjobs.Returns(m, q, charge, func(_ context.Context, l *chanq.Lease[int]) (sum, error) {
 		if l.Body == 13 {
@@ -48,7 +48,7 @@ func TestAResultIsAwaited(t *testing.T) {
 		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
 		_, err := chanqjobs.Await[sum](w.Soon(), q, chanq.NewID())
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
-		require.ErrorContains(w, err, "run chanqjobs.MigrateResults")
+		require.ErrorContains(w, err, "run chanqjobs.Migrate")
 		m := doubling(w, q, chanqjobs.Options{})
 		ids := testdb.Send(w, q, charge.New(7), charge.New(13))
 		cancelled := charge.New(9)
@@ -175,7 +175,7 @@ func TestAResultIsKeptForATimeAndThenDeleted(t *testing.T) {
 func TestAResultThatCannotBeStoredDeadLettersItsJob(t *testing.T) {
 	testdb.OnEach(t, engines, func(w *testdb.World) {
 		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
-		require.NoError(w, chanqjobs.MigrateResults(w.Soon(), w.Tables(), chanq.Config{}))
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 		m := chanqjobs.NewMux()
 		chanqjobs.Returns(m, q, note, func(_ context.Context, l *chanq.Lease[string]) (any, error) {
 			if l.Body == "function" {
@@ -198,5 +198,64 @@ func TestAResultThatCannotBeStoredDeadLettersItsJob(t *testing.T) {
 		require.PanicsWithValue(w, `chanqjobs: kind "note": Options.Keep is -1s: must not be negative`, func() {
 			chanqjobs.Returns(m, q, note, func(context.Context, *chanq.Lease[string]) (int, error) { return 0, nil }, chanqjobs.Options{Keep: -time.Second})
 		})
+	})
+}
+
+// A Mux also serves another queue, to which a kind moves.
+func TestAJobOfAnotherQueueHasNoResultAndNoProgress(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		other := jobsOf(w, "other", chanq.Config{History: chanq.HistoryOff})
+		doubling(w, q, chanqjobs.Options{})
+		m := chanqjobs.NewMux()
+		chanqjobs.Returns(m, q, charge, func(context.Context, *chanq.Lease[int]) (int, error) {
+			w.Error("the function is called")
+			return 0, nil
+		}, chanqjobs.Options{MaxAttempts: 1})
+		id := testdb.Send(w, other, charge.New(7))[0]
+		handle(w, other, 1, func(ctx context.Context, l *chanq.Lease[chanqjobs.Job]) error {
+			err := chanqjobs.ReporterOf(q, l).Report(ctx, 1, "")
+			require.ErrorContains(w, err, "is of the queue other, not of jobs")
+			return m.Handle(ctx, l)
+		}, chanq.ConsumerConfig{})
+		require.Zero(w, results(w, q))
+		dead, err := testdb.Admin(other).Get(w.Soon(), id)
+		require.NoError(w, err)
+		require.Contains(w, dead.LastError, "is of the queue other, not of jobs")
+	})
+}
+
+// The first transaction is rolled back, and nothing can be trimmed: the function is called once.
+func TestAResultIsStoredAfterARollback(t *testing.T) {
+	testdb.OnEach(t, inBubbles, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		calls := 0
+		m := chanqjobs.NewMux()
+		chanqjobs.Returns(m, q, charge, func(context.Context, *chanq.Lease[int]) (int, error) {
+			calls++
+			return 14, nil
+		}, chanqjobs.Options{})
+		stores, trims := 0, 0
+		id := testdb.Send(w, q, charge.New(7))[0]
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			switch text := statement(op); {
+			case strings.Contains(text, "WHERE until <"):
+				trims++
+				return w.Broken(false)
+			case strings.Contains(text, "INSERT INTO") && strings.Contains(text, "chanq__results"):
+				if stores++; stores == 1 {
+					return w.Broken(false)
+				}
+			}
+			return faultdb.Fault{}
+		})
+		handle(w, q, 1, m.Handle, chanq.ConsumerConfig{})
+		w.Faults.Inject(nil)
+		got, err := chanqjobs.Await[int](w.Soon(), q, id)
+		require.NoError(w, err)
+		require.Equal(w, []int{14, 1}, []int{got, calls})
+		require.Greater(w, stores, 1)
+		require.Positive(w, trims)
 	})
 }

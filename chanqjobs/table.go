@@ -27,6 +27,14 @@ func idArg(n chanq.Names, id chanq.ID) any {
 	return id[:]
 }
 
+// ofQueue returns an error for a job that was received from another queue.
+func ofQueue[T any](q *chanq.Queue[T], d *chanq.Delivery) error {
+	if d.Queue != q.Label() {
+		return fmt.Errorf("chanqjobs: the job %s is of the queue %s, not of %s", d.ID, d.Queue, q.Label())
+	}
+	return nil
+}
+
 // querier is a *sql.DB or a transaction.
 type querier interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
@@ -48,14 +56,44 @@ func queryRow(ctx context.Context, on querier, text string, args []any, columns 
 	return cmp.Or(rows.Err(), err)
 }
 
+// Migrate creates the tables of batches, results and progress in cfg.Schema, or brings them up to date. Call it like
+// chanq.Migrate: in a deployment, or when your programs start. If there is nothing to change, it costs three round trips,
+// and needs no permission to create tables.
+func Migrate(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
+	for _, tables := range []chanq.Tables{batchTables, resultTables, progressTables} {
+		if _, err := chanq.MigrateTables(ctx, db, cfg, tables); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// howToMigrate adds to ErrNoSchema how to make the tables.
+func howToMigrate(err error) error {
+	if errors.Is(err, chanq.ErrNoSchema) {
+		err = fmt.Errorf("%w; run chanqjobs.Migrate, or the command: chanq jobs migrate", err)
+	}
+	return err
+}
+
 // missing returns ErrNoSchema if tables are missing, and how to make them, after a statement has failed.
-func missing(ctx context.Context, db *sql.DB, n chanq.Names, tables chanq.Tables, migrate string) error {
+func missing(ctx context.Context, db *sql.DB, n chanq.Names, tables chanq.Tables) error {
 	tables.Create = nil
 	cfg := chanq.Config{Dialect: n.Dialect, Schema: n.Schema, Durability: chanq.DurabilityAsIs}
 	if _, err := chanq.MigrateTables(ctx, db, cfg, tables); errors.Is(err, chanq.ErrNoSchema) {
-		return fmt.Errorf("%w; run chanqjobs.%s", err, migrate)
+		return howToMigrate(err)
 	}
 	return nil
+}
+
+// readCommitted makes statements of a transaction see what others commit, whatever the default of the database is. It
+// must be the first statement.
+func readCommitted(ctx context.Context, tx *sql.Tx, n chanq.Names) error {
+	if n.Dialect != chanq.DialectPostgres {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+	return err
 }
 
 // pause waits for d, or until ctx is cancelled.

@@ -21,10 +21,10 @@ func (a *app) batchCommand() *cobra.Command {
 batch have left its queue, its last job is sent there.`,
 		Example: `  chanq batch list --db jobs.db
   chanq batch status --db jobs.db 0199c0de-0000-8000-8000-000000000000`,
-		Args: exactly(0, "one of its commands: list, status or migrate"),
+		Args: exactly(0, "one of its commands: list or status"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.listBatchesCommand(), a.batchStatusCommand(), a.migrateBatchesCommand())
+	cmd.AddCommand(a.listBatchesCommand(), a.batchStatusCommand())
 	return cmd
 }
 
@@ -129,26 +129,42 @@ many are dead.`,
 	}
 }
 
-func (a *app) migrateBatchesCommand() *cobra.Command {
+func (a *app) jobsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "jobs",
+		// it runs only one of its commands
+		DisableFlagsInUseLine: true,
+		Short:                 "Make the tables of package chanqjobs",
+		Long:                  "Makes the tables of package chanqjobs: batches, results and progress of jobs.",
+		Example:               "  chanq jobs migrate --db jobs.db",
+		Args:                  exactly(0, "its command: migrate"),
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.migrateJobsCommand())
+	return cmd
+}
+
+func (a *app) migrateJobsCommand() *cobra.Command {
 	return a.durabilityFlag(&cobra.Command{
-		Use:     "migrate",
-		Short:   "Make the table of batches, or bring it up to date",
-		Long:    "Makes the table of batches, or brings it up to date. You can run it again at any time.",
-		Example: "  chanq batch migrate --db jobs.db",
-		Args:    exactly(0, "no argument: all queues share the table"),
+		Use:   "migrate",
+		Short: "Make the tables of jobs, or bring them up to date",
+		Long: `Makes the tables of batches, results and progress of jobs, or brings them up to date. You
+can run it again at any time.`,
+		Example: "  chanq jobs migrate --db jobs.db",
+		Args:    exactly(0, "no argument: all queues share the tables"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.connect(cmd.Context(), mayCreate)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			if err := chanqjobs.MigrateBatches(cmd.Context(), c.DB, a.storingConfig(c)); err != nil {
+			if err := chanqjobs.Migrate(cmd.Context(), c.DB, a.storingConfig(c)); err != nil {
 				return err
 			}
 			if a.output == "json" {
 				return a.json(map[string]any{"migrated": true})
 			}
-			_, err = fmt.Fprintln(a.out, "the table of batches is up to date")
+			_, err = fmt.Fprintln(a.out, "the tables of batches, results and progress are up to date")
 			return err
 		},
 	})

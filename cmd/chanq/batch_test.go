@@ -15,7 +15,7 @@ import (
 // sentBatch sends a batch of two jobs to the queue mail, and returns its ID.
 func sentBatch(t *testing.T, db string) string {
 	t.Helper()
-	succeed(t, "", "batch", "migrate", "--db", db)
+	succeed(t, "", "jobs", "migrate", "--db", db)
 	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
 	require.NoError(t, err)
 	defer c.Close()
@@ -23,15 +23,15 @@ func sentBatch(t *testing.T, db string) string {
 	require.NoError(t, err)
 	kind, batch := chanqjobs.Define[int]("piece"), chanqjobs.NewBatch()
 	require.NoError(t, chanq.InTx(t.Context(), c.DB, func(ctx context.Context, tx *sql.Tx) error {
-		return chanqjobs.NewBatches(c.DB, q).SendTx(ctx, tx, batch, chanqjobs.Define[string]("report").New("x"), kind.New(1), kind.New(2))
+		return chanqjobs.NewBatches(q).SendTx(ctx, tx, batch, chanqjobs.Define[string]("report").New("x"), kind.New(1), kind.New(2))
 	}))
 	return batch.String()
 }
 
 func TestBatchesAreListedAndCounted(t *testing.T) {
 	db := newQueue(t, "mail")
-	require.Contains(t, fail(t, exitFailed, "batch", "list", "--db", db), "run chanqjobs.MigrateBatches, or the command: chanq batch migrate")
-	require.Equal(t, "the table of batches is up to date\n", succeed(t, "", "batch", "migrate", "--db", db).out)
+	require.Contains(t, fail(t, exitFailed, "batch", "list", "--db", db), "run chanqjobs.Migrate, or the command: chanq jobs migrate")
+	require.Equal(t, "the tables of batches, results and progress are up to date\n", succeed(t, "", "jobs", "migrate", "--db", db).out)
 	require.Equal(t, "[]\n", succeed(t, "", "batch", "list", "--db", db, "-o", "json").out)
 	id := sentBatch(t, db)
 	lines := succeed(t, "", "batch", "list", "--db", db).lines()

@@ -18,7 +18,6 @@ import (
 var contract = map[string]string{
 	"bench":            "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
 	"batch list":       "[{done ended? id made queue sent}]",
-	"batch migrate":    "{migrated}",
 	"batch status":     "{dead done ended? id left made queue sent}",
 	"cancel":           "{cancelled}",
 	"causes":           "{groups more}",
@@ -27,6 +26,7 @@ var contract = map[string]string{
 	"demo":             "{changed differences duplicated lost skipped verified}",
 	"doctor":           "[{check found queue? remedy? status}]",
 	"drop":             "{dropped queue}",
+	"jobs migrate":     "{migrated}",
 	"man":              "{folder pages}",
 	"migrate":          "{queue version}",
 	"pause":            "{paused queue}",

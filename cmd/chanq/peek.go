@@ -93,10 +93,8 @@ func (a *app) peekOne(ctx context.Context, queue string, id chanq.ID) error {
 	}
 	p, err := chanqjobs.ReadProgress(ctx, c.DB, queue, id, a.queueConfig(c))
 	switch {
-	case errors.Is(err, chanqjobs.ErrNoProgress):
+	case err != nil: // none, no table, or no permission to read it: the message is what was asked for
 		return a.entries([]chanqadmin.Entry{entry})
-	case err != nil:
-		return err
 	case a.output == "json":
 		text, err := json.Marshal(entry)
 		if err != nil {

@@ -352,8 +352,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
 	r := newRights(t).migrated()
 	consumer := r.as("consumer")
-	require.NoError(t, chanqjobs.MigrateResults(r.ctx, r.as("migrator"), chanq.Config{}))
-	require.NoError(t, chanqjobs.MigrateProgress(r.ctx, r.as("migrator"), chanq.Config{}))
+	require.NoError(t, chanqjobs.Migrate(r.ctx, r.as("migrator"), chanq.Config{}))
 	_, err := r.as("migrator").ExecContext(r.ctx, r.rename.Replace("-- "+r.part6))
 	require.NoError(t, err)
 	for _, text := range []string{
@@ -395,11 +394,11 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	r := newRights(t).migrated()
 	migrator, producer, operator := r.as("migrator"), r.as("producer"), r.as("operator")
-	require.NoError(t, chanqjobs.MigrateBatches(r.ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.Migrate(r.ctx, migrator, chanq.Config{}))
 	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part5))
 	require.NoError(t, err)
 	suite.RunsBatches(t, r.ctx, producer, operator)
-	require.NoError(t, chanqjobs.MigrateBatches(r.ctx, producer, chanq.Config{}), "there is nothing to do")
+	require.NoError(t, chanqjobs.Migrate(r.ctx, producer, chanq.Config{}), "there is nothing to do")
 	r.refuses(producer, "SELECT body FROM chanq_orders__dead", "UPDATE chanq__tables SET version = 9")
 	r.refuses(operator, "DELETE FROM chanq__batches", "UPDATE chanq__batches SET done_at = 0")
 }

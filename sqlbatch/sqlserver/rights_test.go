@@ -328,8 +328,7 @@ func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
 	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
 	login(t, ctx, q, "chanq_producer") // runs the first parts
 	migrator := member(t, ctx, q.Server, "chanq_migrator")
-	require.NoError(t, chanqjobs.MigrateResults(ctx, migrator, chanq.Config{}))
-	require.NoError(t, chanqjobs.MigrateProgress(ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.Migrate(ctx, migrator, chanq.Config{}))
 	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsResults))
 	require.NoError(t, err)
 	consumer := member(t, ctx, q.Server, "chanq_consumer")
@@ -353,11 +352,11 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
 	producer := login(t, ctx, q, "chanq_producer")
 	migrator, operator := member(t, ctx, q.Server, "chanq_migrator"), member(t, ctx, q.Server, "chanq_operator")
-	require.NoError(t, chanqjobs.MigrateBatches(ctx, migrator, chanq.Config{}))
+	require.NoError(t, chanqjobs.Migrate(ctx, migrator, chanq.Config{}))
 	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsBatches))
 	require.NoError(t, err)
 	suite.RunsBatches(t, ctx, producer, operator)
-	require.NoError(t, chanqjobs.MigrateBatches(ctx, producer, chanq.Config{}), "there is nothing to do")
+	require.NoError(t, chanqjobs.Migrate(ctx, producer, chanq.Config{}), "there is nothing to do")
 	_, err = operator.ExecContext(ctx, "DELETE dbo.chanq__batches")
 	requireRefused(t, 229, err)
 }

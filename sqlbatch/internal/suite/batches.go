@@ -18,7 +18,7 @@ func RunsBatches(t *testing.T, ctx context.Context, producer, operator *sql.DB) 
 	t.Helper()
 	orders, err := chanqjobs.Open(ctx, producer, "orders", chanq.Config{History: chanq.HistoryOff})
 	require.NoError(t, err)
-	batches := chanqjobs.NewBatches(producer, orders)
+	batches := chanqjobs.NewBatches(orders)
 	batches.Failed = func(err error) { t.Errorf("failed: %v", err) }
 	piece, report := chanqjobs.Define[int]("piece"), chanqjobs.Define[string]("report")
 	batch := chanqjobs.NewBatch()
