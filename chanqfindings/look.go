@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/internal/table"
 )
 
 // Queue is what Look reads: a *chanqadmin.Queue.
@@ -140,15 +141,28 @@ type Examined struct {
 const readers = 4
 
 // Examine opens several queues and reads their figures as Look does, four at a time. A queue that cannot be opened has only Err and Locks.
-// It uses Dialect and Schema of cfg.
+// It looks for the lock of a SQLite file once. It uses Dialect and Schema of cfg.
 func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string) []Examined {
 	all := make([]Examined, len(queues))
+	locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
+		return chanqadmin.Locks(ctx, db, queue, cfg)
+	}
+	within, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	d, err := table.DialectOf(within, db, string(cfg.Dialect))
+	file := err == nil && d.Name() == "sqlite" && len(queues) > 0
+	if file {
+		list, err := locks(within, queues[0])
+		locks = func(context.Context, string) ([]chanqadmin.Lock, error) { return list, err }
+	}
 	next := make(chan int)
 	var looking sync.WaitGroup
 	for range min(readers, len(queues)) {
 		looking.Go(func() { // ends when next is closed
 			for i := range next {
-				all[i] = examine(ctx, db, cfg, queues[i])
+				all[i] = examine(ctx, queues[i], func(ctx context.Context) (*chanqadmin.Queue, error) {
+					return chanqadmin.Open(ctx, db, queues[i], cfg)
+				}, locks, file)
 			}
 		})
 	}
@@ -160,18 +174,34 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	return all
 }
 
-func examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queue string) Examined {
+// inFile is a queue of a SQLite file, whose locks were read for all its queues.
+type inFile struct {
+	*chanqadmin.Queue
+	locks locker
+}
+
+func (q inFile) Locks(ctx context.Context) ([]chanqadmin.Lock, error) { return q.locks(ctx, q.Name()) }
+
+type (
+	opener = func(context.Context) (*chanqadmin.Queue, error)
+	locker = func(context.Context, string) ([]chanqadmin.Lock, error)
+)
+
+func examine(ctx context.Context, queue string, open opener, locks locker, file bool) Examined {
 	within, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	q, err := chanqadmin.Open(within, db, queue, cfg)
-	if err == nil {
+	q, err := open(within)
+	switch {
+	case err == nil && file:
+		return Examined{Look(ctx, inFile{q, locks}), q}
+	case err == nil:
 		return Examined{Look(ctx, q), q}
 	}
 	f := Figures{Queue: queue, At: time.Now(), Err: err}
 	again, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	if !errors.Is(err, chanq.ErrNoSchema) {
-		f.Locks, _ = chanqadmin.Locks(again, db, queue, cfg) // of the tables that all queues share
+		f.Locks, _ = locks(again, queue) // of the tables that all queues share
 	}
 	return Examined{Figures: f}
 }
