@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,8 +52,8 @@ const (
 	recently = 10 * time.Minute
 )
 
-// Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if messages are
-// dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
+// Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if one of their
+// consumers is not listed, if messages are dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
 // times 10,000 entries of the queue, however many there are, and takes no locks that block other statements. On SQLite it takes the write
 // lock of the file for a moment.
 func Look(ctx context.Context, q Queue) Figures {
@@ -107,15 +108,15 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 	if f.Consumers, err = q.Consumers(ctx); err != nil {
 		return err
 	}
-	f.Recent, err = q.History(ctx, f.Now.Add(-recently), chanqadmin.StepFine)
-	if errors.Is(err, chanq.ErrNoSchema) { // the table of samples is of a later version than the queue
-		err = nil
-	}
-	if err == nil && f.Stats.Paused {
+	f.Recent, _ = q.History(ctx, f.Now.Add(-recently), chanqadmin.StepFine) // the rest is known without it
+	if f.Stats.Paused {
 		f.Pause, err = q.Paused(ctx)
 	}
 	if f.Stats.Leased > 0 {
 		list(&f.Leased, chanqadmin.StateLeased, chanqadmin.MostListed)
+	}
+	if err == nil && slices.ContainsFunc(f.Leased, f.unlisted) { // its consumer may have begun since they were read
+		f.Consumers, err = q.Consumers(ctx)
 	}
 	switch {
 	case f.Stats.Dead == 0:
@@ -129,6 +130,11 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 		list(&f.Retried, chanqadmin.StateScheduled, 100)
 	}
 	return err
+}
+
+// unlisted reports whether a leased message has a consumer that is not listed.
+func (f *Figures) unlisted(m chanqadmin.Entry) bool {
+	return !m.Consumer.IsZero() && !slices.ContainsFunc(f.Consumers, func(c chanqadmin.ConsumerInfo) bool { return c.ID == m.Consumer })
 }
 
 // Examined is a queue of Examine.
