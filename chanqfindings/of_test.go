@@ -47,6 +47,22 @@ func TestAStuckMessageDoesNotMakeItsOwnLimitLonger(t *testing.T) {
 	}
 }
 
+// Ordered messages, one at a time, that usually take two minutes.
+func TestSlowOrderedHandlersAreNotStuck(t *testing.T) {
+	f := oneAMinute(chanq.KindOrdered, 100*time.Second)
+	for i := range f.Recent {
+		f.Recent[i].Leased, f.Recent[i].Delivered, f.Recent[i].Acked = 1, 0, 0
+	}
+	for _, i := range []int{1, 14, 26, 38, 49} {
+		f.Recent[i].Delivered, f.Recent[i].Acked = 1, 1
+	}
+	require.Empty(t, chanqfindings.Of(f, chanqfindings.Limits{}, f.At))
+	for i := range f.Recent {
+		f.Recent[i].Leased = 0
+	}
+	require.Len(t, chanqfindings.Of(f, chanqfindings.Limits{}, f.At), 1)
+}
+
 // The procedures in SQL have no row of a consumer.
 func TestAQueueThatIsConsumedHasAConsumer(t *testing.T) {
 	f := oneAMinute(chanq.KindPlain, 0)

@@ -136,6 +136,12 @@ func (s *store) report(queue string, err error) error {
 	return err
 }
 
+// lists reports whether the names, which are read again if that is due, have a queue.
+func (s *store) lists(v *visit, name string) bool {
+	_, listed := slices.BinarySearch(s.names.get(v.soon).Value, name)
+	return listed
+}
+
 // watch returns a queue that exists.
 func (s *store) watch(v *visit, name string) (*watched, error) {
 	names := s.names.soon(v)
