@@ -36,7 +36,7 @@ const lockTried = time.Second
 //
 // PostgreSQL shows For only to members of pg_monitor, and SQL Server shows locks only to logins with VIEW SERVER STATE.
 func (q *Queue) Locks(ctx context.Context) ([]Lock, error) {
-	list, err := locks(ctx, q.db, q.dialect, namesOf(q.Name(), q.cfg))
+	list, err := locks(ctx, q.db, q.dialect, namesOf(q.Name(), q.cfg), q.ordered())
 	return list, q.fail("locks", err)
 }
 
@@ -49,42 +49,47 @@ func Locks(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) ([]L
 	if err != nil {
 		return nil, fmt.Errorf("chanq: locks %s: %w", queue, err)
 	}
-	return locks(ctx, db, d, namesOf(queue, cfg))
+	return locks(ctx, db, d, namesOf(queue, cfg), cfg.Kind == chanq.KindOrdered)
 }
 
+// The statement for SQL Server reads the names of tables WITH (NOLOCK): it would otherwise wait for a migration, which it is to find.
 const (
 	locksPostgres = `SELECT a.pid, coalesce(a.application_name, ''), coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::bigint, 0), l.mode = 'AccessExclusiveLock'
 FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
 WHERE l.locktype = 'relation' AND l.granted AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()
+  AND a.backend_type IS DISTINCT FROM 'autovacuum worker' -- it ends by itself when a program waits for it
   AND l.relation IN (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = $1::text AND c.relname IN ($2::text, 'chanq__queues', 'chanq__consumers', 'chanq__slots'))
+    WHERE n.nspname = $1::text AND c.relname IN ($2::text, $2::text || '__dead', $2::text || '__done',
+      'chanq__queues', 'chanq__consumers', 'chanq__samples', CASE WHEN $3::boolean THEN 'chanq__slots' END))
 ORDER BY a.xact_start, a.pid LIMIT 5`
 
-	locksSQLServer = `SELECT TOP (5) s.session_id, s.program_name, DATEDIFF_BIG(millisecond, t.transaction_begin_time, SYSDATETIME()) AS ms, CONVERT(bit, 1) AS blocks
+	locksSQLServer = `SELECT TOP (5) s.session_id, s.program_name, DATEDIFF_BIG(millisecond, t.transaction_begin_time, SYSDATETIME()) AS ms,
+  CONVERT(bit, CASE WHEN l.request_mode IN ('X', 'Sch-M') THEN 1 ELSE 0 END) AS blocks
 FROM sys.dm_tran_locks AS l
-INNER JOIN sys.objects AS o ON o.object_id = l.resource_associated_entity_id
-INNER JOIN sys.schemas AS n ON n.schema_id = o.schema_id
+INNER JOIN sys.objects AS o WITH (NOLOCK) ON o.object_id = l.resource_associated_entity_id
+INNER JOIN sys.schemas AS n WITH (NOLOCK) ON n.schema_id = o.schema_id
 INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
 INNER JOIN sys.dm_tran_session_transactions AS st ON st.session_id = s.session_id
 INNER JOIN sys.dm_tran_active_transactions AS t ON t.transaction_id = st.transaction_id
 WHERE l.resource_type = 'OBJECT' AND l.resource_database_id = DB_ID() AND l.request_status = 'GRANT' AND l.request_mode IN ('S', 'SIX', 'X', 'Sch-M')
-  AND n.name = @schema AND o.name IN (@live, N'chanq__queues', N'chanq__consumers', N'chanq__slots') AND s.session_id <> @@SPID
+  AND n.name = @schema AND o.name IN (@live, @live + N'__dead', @live + N'__done', N'chanq__queues', N'chanq__consumers', N'chanq__samples',
+    CASE WHEN @ordered = 1 THEN N'chanq__slots' END) AND s.session_id <> @@SPID
 ORDER BY t.transaction_begin_time`
 )
 
-func locks(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n sqlbatch.Names) (list []Lock, err error) {
+func locks(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n sqlbatch.Names, ordered bool) (list []Lock, err error) {
 	schema, live := n.Schema, "chanq_"+n.Queue
 	if schema == "" {
 		schema = d.Traits().Schema
 	}
-	st := sqlbatch.Statement{Text: locksPostgres, Args: []any{schema, live}}
+	st := sqlbatch.Statement{Text: locksPostgres, Args: []any{schema, live, ordered}}
 	end := "SELECT pg_terminate_backend(%d)"
 	switch d.Name() {
 	case "sqlite":
 		return fileLock(ctx, db, d)
 	case "sqlserver":
-		st = sqlbatch.Statement{Text: locksSQLServer, Args: []any{sql.Named("schema", schema), sql.Named("live", live)}}
+		st = sqlbatch.Statement{Text: locksSQLServer, Args: []any{sql.Named("schema", schema), sql.Named("live", live), sql.Named("ordered", ordered)}}
 		end = "KILL %d"
 	}
 	s := session.OpenOnce(db, d)
@@ -116,13 +121,16 @@ func fileLock(ctx context.Context, db *sql.DB, d sqlbatch.Dialect) (_ []Lock, er
 	over := context.WithoutCancel(ctx)
 	ask := func(text string, into any) error { return conn.QueryRowContext(within, text).Scan(into) }
 	var timeout, before, after int64
-	if err := errors.Join(ask("PRAGMA busy_timeout", &timeout), ask("PRAGMA busy_timeout = 0", &after)); err != nil {
+	if err := ask("PRAGMA busy_timeout", &timeout); err != nil {
 		return nil, err
 	}
-	defer func() {
+	defer func() { // whatever the next statement returns: it may have run
 		_, failed := conn.ExecContext(over, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
 		err = errors.Join(err, failed)
 	}()
+	if err := ask("PRAGMA busy_timeout = 0", &after); err != nil {
+		return nil, err
+	}
 	found := func(reads bool) []Lock {
 		l := Lock{File: true, Reads: reads, For: time.Since(began)}
 		var file sql.NullString

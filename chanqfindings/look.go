@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/internal/table"
 )
 
 // Queue is what Look reads: a *chanqadmin.Queue.
@@ -52,8 +54,8 @@ const (
 	recently = 10 * time.Minute
 )
 
-// Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if messages are
-// dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
+// Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if one of their
+// consumers is not listed, if messages are dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
 // times 10,000 entries of the queue, however many there are, and takes no locks that block other statements. On SQLite it takes the write
 // lock of the file for a moment.
 func Look(ctx context.Context, q Queue) Figures {
@@ -108,15 +110,15 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 	if f.Consumers, err = q.Consumers(ctx); err != nil {
 		return err
 	}
-	f.Recent, err = q.History(ctx, f.Now.Add(-recently), chanqadmin.StepFine)
-	if errors.Is(err, chanq.ErrNoSchema) { // the table of samples is of a later version than the queue
-		err = nil
-	}
-	if err == nil && f.Stats.Paused {
+	f.Recent, _ = q.History(ctx, f.Now.Add(-recently), chanqadmin.StepFine) // the rest is known without it
+	if f.Stats.Paused {
 		f.Pause, err = q.Paused(ctx)
 	}
 	if f.Stats.Leased > 0 {
 		list(&f.Leased, chanqadmin.StateLeased, chanqadmin.MostListed)
+	}
+	if err == nil && slices.ContainsFunc(f.Leased, f.unlisted) { // its consumer may have begun since they were read
+		f.Consumers, err = q.Consumers(ctx)
 	}
 	switch {
 	case f.Stats.Dead == 0:
@@ -130,6 +132,11 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 		list(&f.Retried, chanqadmin.StateScheduled, 100)
 	}
 	return err
+}
+
+// unlisted reports whether a leased message has a consumer that is not listed.
+func (f *Figures) unlisted(m chanqadmin.Entry) bool {
+	return !m.Consumer.IsZero() && !slices.ContainsFunc(f.Consumers, func(c chanqadmin.ConsumerInfo) bool { return c.ID == m.Consumer })
 }
 
 // Examined is a queue of Examine.
@@ -150,7 +157,7 @@ const readers = 4
 
 // Examine opens several queues and reads their figures as Look does, four at a time, in at most twice Patience together. A queue that cannot be
 // opened has only Err and Locks. Where a queue has not answered when the time is over, or the driver does not return, Err is
-// context.DeadlineExceeded; At is zero if it was not even asked. It uses Dialect and Schema of cfg.
+// context.DeadlineExceeded; At is zero if it was not even asked. It looks for the lock of a SQLite file once. It uses Dialect and Schema of cfg.
 func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string) []Examined {
 	ctx, cancel := context.WithTimeout(ctx, examineFor)
 	defer cancel()
@@ -162,14 +169,33 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	results := make(chan result, len(queues)) // no send waits
 	var asked atomic.Int64
 	var looking sync.WaitGroup
+	ofFile := sync.OnceValues(func() ([]chanqadmin.Lock, error) {
+		within, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
+		return chanqadmin.Locks(within, db, queues[0], cfg)
+	})
+	isFile := sync.OnceValue(func() bool {
+		within, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
+		d, err := table.DialectOf(within, db, string(cfg.Dialect))
+		return err == nil && d.Name() == "sqlite"
+	})
 	for range min(readers, len(queues)) {
 		looking.Go(func() { // ends with ctx, unless the driver hangs
+			locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
+				if isFile() {
+					return ofFile()
+				}
+				return chanqadmin.Locks(ctx, db, queue, cfg)
+			}
 			for ctx.Err() == nil {
 				i := int(asked.Add(1)) - 1
 				if i >= len(queues) {
 					return
 				}
-				results <- result{i, examine(ctx, db, cfg, queues[i])}
+				results <- result{i, examine(ctx, queues[i], func(ctx context.Context) (*chanqadmin.Queue, error) {
+					return chanqadmin.Open(ctx, db, queues[i], cfg)
+				}, locks, isFile())}
 			}
 		})
 	}
@@ -203,18 +229,34 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	return all
 }
 
-func examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queue string) Examined {
+// inFile is a queue of a SQLite file, whose locks were read for all its queues.
+type inFile struct {
+	*chanqadmin.Queue
+	locks locker
+}
+
+func (q inFile) Locks(ctx context.Context) ([]chanqadmin.Lock, error) { return q.locks(ctx, q.Name()) }
+
+type (
+	opener = func(context.Context) (*chanqadmin.Queue, error)
+	locker = func(context.Context, string) ([]chanqadmin.Lock, error)
+)
+
+func examine(ctx context.Context, queue string, open opener, locks locker, file bool) Examined {
 	within, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	q, err := chanqadmin.Open(within, db, queue, cfg)
-	if err == nil {
+	q, err := open(within)
+	switch {
+	case err == nil && file:
+		return Examined{Look(ctx, inFile{q, locks}), q}
+	case err == nil:
 		return Examined{Look(ctx, q), q}
 	}
 	f := Figures{Queue: queue, At: time.Now(), Err: err}
 	again, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	if !errors.Is(err, chanq.ErrNoSchema) {
-		f.Locks, _ = chanqadmin.Locks(again, db, queue, cfg) // of the tables that all queues share
+		f.Locks, _ = locks(again, queue) // of the tables that all queues share
 	}
 	return Examined{Figures: f}
 }

@@ -39,7 +39,8 @@ func (l Limits) Check() error {
 
 const (
 	stuckAfter = time.Minute
-	usually    = 10 // times the usual time of a lease a message may be leased
+	mostStill  = recently - chanqadmin.StepFine // the samples show no more
+	usually    = 10                             // times the usual time of a lease a message may be leased
 
 	// lostAfter is how long a message has been leased before its consumer, which is not listed, counts as lost: a consumer is listed shortly
 	// after its start.
@@ -197,28 +198,75 @@ func (e *examination) consumers() {
 			severity, text = Failure, text+"; no other runs"
 		}
 		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq peek --state leased {queue} lists them", Lasting(max(0, end.Sub(e.Now)))))
-	case e.Stats.Ready > 0 && len(listed) == 0 && !e.Stats.Paused:
+	case e.Stats.Ready > 0 && len(listed) == 0 && !e.Stats.Paused && !e.consumed():
 		e.add(NoConsumer, Failure, e.Now.Add(-e.Stats.OldestReady), ".", fmt.Sprintf("no consumer runs; %s wait%s, the oldest for %s", counted(e.Stats.Ready, e.Stats.Limit, "message"), verb(e.Stats.Ready), Lasting(e.Stats.OldestReady)),
 			"start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
 	}
 }
 
-// results returns how many messages were settled in the last part of Recent, and for how long there are samples of it.
-func (e *examination) results(last time.Duration) (n int64, of time.Duration) {
+// consumed reports whether something takes messages, listed or not: the procedures in SQL are not.
+func (e *examination) consumed() bool {
+	return len(e.Leased) > 0 || slices.ContainsFunc(e.Recent, func(s chanqadmin.Sample) bool {
+		return s.Delivered > 0 && e.Now.Sub(s.At) <= time.Minute
+	})
+}
+
+// results looks at the samples that end by a time. It returns how many messages were settled, and how many were leased, in all those
+// samples whose messages were counted, for each of which there are samples of a time.
+func (e *examination) results(by time.Time) (n int64, inHand int, of time.Duration) {
+	samples := 0
 	for _, s := range e.Recent {
-		if e.Now.Sub(s.At) <= last {
-			n += s.Acked + s.Nacked + s.Died
-			of += s.Step
+		if s.At.Add(s.Step).After(by) {
+			continue
+		}
+		n += s.Acked + s.Nacked + s.Died
+		of += s.Step
+		if s.Counted {
+			inHand += s.Leased
+			samples++
 		}
 	}
-	return n, of
+	return n, inHand, of / time.Duration(max(samples, 1))
+}
+
+// oldest returns when the first of the leased messages was taken. The rows of ordered queues do not say so: it was before the samples in
+// which nothing happened.
+func (e *examination) oldest() time.Time {
+	first := e.Now
+	for i := range e.Leased {
+		if claimed, known := e.held(&e.Leased[i]); known && claimed.Before(first) {
+			first = claimed
+		}
+	}
+	if e.Spec.Kind == chanq.KindOrdered {
+		for _, s := range slices.Backward(e.Recent) {
+			if first = s.At.Add(s.Step); happened(s) {
+				break
+			}
+		}
+	}
+	return first
+}
+
+// happened reports whether messages were delivered or settled.
+func happened(s chanqadmin.Sample) bool { return s.Delivered+s.Acked+s.Nacked+s.Died > 0 }
+
+// limit returns how long a message may be leased. Messages that are stuck now do not make it longer, unless nothing was settled before
+// the first of them was taken.
+func (e *examination) limit() time.Duration {
+	limit := e.Limits.Stuck
+	n, inHand, of := e.results(e.oldest())
+	if n == 0 {
+		n, inHand, of = e.results(e.Now.Add(chanqadmin.StepFine))
+	}
+	if n > 0 { // a message is usually leased for this long, by Little's law
+		limit = max(limit, usually*of*time.Duration(inHand)/time.Duration(n))
+	}
+	return limit
 }
 
 func (e *examination) stuck() {
-	limit, inHand := e.Limits.Stuck, max(e.Stats.Leased, len(e.Leased))
-	if n, of := e.results(recently); n > 0 { // a message is usually leased for this long, by Little's law
-		limit = max(limit, usually*of*time.Duration(inHand)/time.Duration(n))
-	}
+	limit, inHand := e.limit(), max(e.Stats.Leased, len(e.Leased))
 	listed := map[chanq.ID]bool{}
 	for _, c := range e.Consumers {
 		listed[c.ID] = true
@@ -245,21 +293,21 @@ func (e *examination) stuck() {
 		e.add(Stuck, Failure, longest, "messages?state=leased", fmt.Sprintf("%s for %s, by %s", text, Lasting(e.Now.Sub(longest)), or(holder, "a consumer without a name")), remedy)
 	case n > 0:
 		e.add(Stuck, Warning, longest, "messages?state=leased", fmt.Sprintf("%d of %s in hand %s been leased for %s, by %s", n, counted(inHand, e.Stats.Limit, "message"), has(n), Lasting(e.Now.Sub(longest)), or(holder, "a consumer without a name")), remedy)
-	case e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(listed) > 0 && !e.has(ConsumerLost) && e.still(e.Limits.Stuck):
-		e.add(Stuck, Failure, time.Time{}, "messages?state=leased", fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), Lasting(e.Limits.Stuck)), remedy)
+	case e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(listed) > 0 && !e.has(ConsumerLost) && e.still(limit):
+		e.add(Stuck, Failure, time.Time{}, "messages?state=leased", fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), Lasting(min(limit, mostStill))), remedy)
 	}
 }
 
 // still reports whether the samples show that no message was delivered or settled for a while. It is for ordered queues, whose rows do not
 // contain the time of the delivery.
 func (e *examination) still(last time.Duration) bool {
-	last = min(last, recently-chanqadmin.StepFine)
+	last = min(last, mostStill)
 	var seen time.Duration
 	for _, s := range e.Recent {
 		if e.Now.Sub(s.At) > last+chanqadmin.StepFine {
 			continue
 		}
-		if s.Delivered+s.Acked+s.Nacked+s.Died > 0 {
+		if happened(s) {
 			return false
 		}
 		seen += s.Step
@@ -295,7 +343,11 @@ func (e *examination) failing() {
 		return
 	}
 	for _, s := range slices.Backward(e.Recent) { // since when at least as many failed
-		if n := s.Acked + s.Nacked + s.Died; n > 0 && (s.Nacked+s.Died)*100 < failSome*n {
+		n := s.Acked + s.Nacked + s.Died
+		if n == 0 { // it does not say that they failed even then
+			continue
+		}
+		if (s.Nacked+s.Died)*100 < failSome*n {
 			break
 		}
 		t.since = s.At

@@ -49,3 +49,37 @@ func TestOldFiguresAreMarked(t *testing.T) {
 		}, patience, tick)
 	})
 }
+
+// The page of a queue is as old as the oldest of its figures.
+func TestOldConsumersAreMarked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		s.see("/q/mail/")
+		shop.slow(time.Minute, "chanq__consumers")
+		defer shop.Faults.Inject(nil)
+		time.Sleep(10 * time.Second)
+		require.Contains(t, s.see("/q/mail/"), `data-state="old"`)
+		require.NotContains(t, rowOf(t, s.see("/"), "mail"), " old<", "its counts are new")
+	})
+}
+
+// An upgrade has been begun, or somebody has dropped a table.
+func TestAQueueWithoutItsTablesStaysOnTheOverview(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		s.see("/")
+		_, err := shop.DB.ExecContext(t.Context(), "DROP TABLE chanq_mail__dead")
+		require.NoError(t, err)
+		for range 5 {
+			time.Sleep(5 * time.Second)
+			require.Contains(t, rowOf(t, s.see("/"), "mail"), "run chanq migrate")
+		}
+		require.Contains(t, s.see("/"), "chanq migrate mail")
+		_, err = shop.DB.ExecContext(t.Context(), "DELETE FROM chanq__queues")
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		require.NotContains(t, s.see("/"), `id="q-mail"`)
+	})
+}

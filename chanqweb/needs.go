@@ -1,10 +1,13 @@
 package chanqweb
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqfindings"
 )
@@ -61,15 +64,43 @@ func (h *Handler) concealed(f chanqfindings.Figures) chanqfindings.Figures {
 	return f
 }
 
+// placeToLook is placeOf for the findings. They need an open queue, and not the newest: to open it again may wait for a lock.
+func (s *store) placeToLook(w *watched) func(context.Context) (func(), error) {
+	return func(ctx context.Context) (func(), error) {
+		if w.opened.known().Value.queue == nil {
+			w.opened.get(ctx)
+		}
+		s.file.get(ctx)
+		return s.place(ctx)
+	}
+}
+
+// inFile is a queue of a SQLite file, whose locks were read for all its queues.
+type inFile struct {
+	*chanqadmin.Queue
+	reading[fileLocks]
+}
+
+func (q inFile) Locks(context.Context) ([]chanqadmin.Lock, error) { return q.Value.list, q.Err }
+
 // look reads the figures of a queue. Its error is in them.
-func (s *store) look(ctx context.Context, w *watched) chanqfindings.Figures {
-	f, err := using(ctx, s, w, func(q *chanqadmin.Queue) (chanqfindings.Figures, error) { return chanqfindings.Look(ctx, q), nil })
-	if err == nil && f.Err != nil && s.life.Err() == nil {
-		s.failed(w.name, f.Err)
+func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) {
+	at, file := w.opened.known(), s.file.known()
+	switch {
+	case at.Value.queue != nil && file.Value.is:
+		f = chanqfindings.Look(ctx, inFile{at.Value.queue, file})
+	case at.Value.queue != nil:
+		f = chanqfindings.Look(ctx, at.Value.queue)
+	default:
+		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: cmp.Or(at.Err, error(errNoAnswer)), Locks: file.Value.list}
+		if !file.Value.is && !errors.Is(f.Err, chanq.ErrNoSchema) {
+			within, cancel := context.WithTimeout(ctx, chanqfindings.Patience)
+			defer cancel()
+			f.Locks, _ = chanqadmin.Locks(within, s.db, w.name, s.config) // of the tables that all queues share
+		}
+		return f
 	}
-	if err != nil {
-		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: err}
-	}
+	_ = s.report(w.name, f.Err)
 	return f
 }
 

@@ -3,6 +3,7 @@ package chanqweb_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -50,4 +52,43 @@ func TestTheOverviewBeginsWithWhatIsWrong(t *testing.T) {
 func TestLimitsThatAreNotValidAreRefused(t *testing.T) {
 	_, err := chanqweb.New(nil, chanqweb.Config{Limits: chanqfindings.Limits{Late: -1}})
 	require.ErrorContains(t, err, "chanqweb: Config.Limits.Late is -1ns: must be 0 (any time) or more")
+}
+
+// Another program has the write lock of a SQLite file with more queues than there are places. Each probe of the lock lasts 1 s.
+func TestALockedFileOfManyQueuesIsOneFinding(t *testing.T) {
+	for _, e := range []testdb.Engine{testdb.SQLiteFile} {
+		t.Run(e.Name, func(t *testing.T) {
+			e.Require(t)
+			testdb.InBubble(t, e.Bubble, func(t *testing.T) {
+				w := testdb.New(t, e)
+				w.Open()
+				s := &shop{&webshop.Shop{T: t, DB: w.DB, Faults: w.Faults}}
+				for i := range 12 {
+					s.Queue(fmt.Sprintf("queue%d", i), chanq.Config{})
+				}
+				site := s.open(everything)
+				site.see("/")
+				time.Sleep(5 * time.Second)
+				require.Contains(t, site.see("/"), "12 queues, no trouble")
+				_, other := w.Connect()
+				tx, err := other.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				_, err = tx.ExecContext(t.Context(), "UPDATE chanq__queues SET paused = paused")
+				require.NoError(t, err)
+				seen := 0
+				for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(500 * time.Millisecond) {
+					page := site.see("/")
+					if n := strings.Count(page, `<li class="failure">`); n > 0 || seen > 0 {
+						require.Equal(t, 1, n, page)
+						require.Equal(t, 1, strings.Count(page, "write lock of the file")+strings.Count(page, "locked for writing"), page)
+						seen++
+					}
+					require.NotContains(t, page, "does not answer")
+				}
+				require.Greater(t, seen, 10)
+				require.NoError(t, tx.Rollback())
+				require.Eventually(t, func() bool { return strings.Contains(site.see("/"), "12 queues, no trouble") }, 20*time.Second, time.Second)
+			})
+		})
+	}
 }

@@ -66,8 +66,8 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 	}
 	shown := &view{Page: "overview", Name: "Queues", At: listed.At}
 	for _, name := range names {
-		line, err := h.queueLine(v, h.store.watched(name))
-		if errors.Is(err, chanq.ErrNoSchema) { // it has been dropped since names
+		line, missing := h.queueLine(v, h.store.watched(name))
+		if missing && !h.store.lists(v, name) { // it has been dropped since names
 			continue
 		}
 		data.Queues = append(data.Queues, line)
@@ -83,13 +83,10 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 	return &answer{view: shown}, nil
 }
 
-// queueLine returns the row of a queue, with the figures that are read soon, or else the last ones.
-func (h *Handler) queueLine(v *visit, w *watched) (queueLine, error) {
+// queueLine returns the row of a queue, with the figures that are read soon, or else the last ones. missing: its tables are.
+func (h *Handler) queueLine(v *visit, w *watched) (line queueLine, missing bool) {
 	stats, hour, at := w.stats.get(v.soon), w.hour.get(v.soon), w.opened.known().Value
-	if errors.Is(stats.Err, chanq.ErrNoSchema) {
-		return queueLine{}, stats.Err
-	}
-	line := queueLine{Name: w.name, Kind: at.kind, placed: at.placed, Stats: h.figuresOf(v, w, stats)}
+	line = queueLine{Name: w.name, Kind: at.kind, placed: at.placed, Stats: h.figuresOf(v, w, stats)}
 	switch {
 	case errors.Is(hour.Err, chanq.ErrNoSchema) || !hour.At.IsZero() && len(hour.Value) == 0:
 		line.Quiet = "no history"
@@ -103,13 +100,15 @@ func (h *Handler) queueLine(v *visit, w *watched) (queueLine, error) {
 			line.In, line.Out = perSecond(float64(last.Sent)/chanqadmin.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanqadmin.StepMinute.Seconds())
 		}
 	}
-	return line, nil
+	return line, errors.Is(stats.Err, chanq.ErrNoSchema)
 }
 
 // figuresOf returns what is known of the Stats of a queue.
 func (h *Handler) figuresOf(v *visit, w *watched, g reading[chanqadmin.Stats]) figures {
 	f := figures{Stats: g.Value, At: g.At}
 	switch {
+	case errors.Is(g.Err, chanq.ErrNoSchema):
+		f.Trouble = "The tables of the queue are missing, or older than the web UI: run chanq migrate."
 	case g.Err != nil:
 		f.Trouble = h.refusalOf(v, w.name, g.Err).text
 	case g.At.IsZero():
@@ -155,8 +154,16 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	data.Consumers, data.More = upTo(data.Consumers, consumersShown)
 	data.Charts, data.History = h.chartsOf(v, w, s, stats.Value.Limit)
 	return &answer{view: &view{
-		Page: "queue", Tab: "queue", Name: w.name, Queue: w.name, Kind: w.opened.known().Value.kind, Data: data, At: stats.At, Live: "q/" + w.name + "/live?span=" + s.Name,
+		Page: "queue", Tab: "queue", Name: w.name, Queue: w.name, Kind: w.opened.known().Value.kind, Data: data, At: older(stats.At, found.At), Live: "q/" + w.name + "/live?span=" + s.Name,
 	}}, nil
+}
+
+// older returns the earlier of two times.
+func older(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // chartsOf returns the charts of a queue, or none and the reason.

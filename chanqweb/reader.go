@@ -11,11 +11,14 @@ import (
 // reader reads one thing of the database for all visitors: the names of the queues; how a queue is configured, its counts, its consumers,
 // or its history.
 //
-//	      a visitor asks, and the pause is over
-//	idle ───────────────────────────────────────▶ reading
-//	 ▲                                               │
-//	 └───────────────────────────────────────────────┘
-//	      the statements end, or readTime is over
+//	      a visitor asks, and the pause is over           begin returns
+//	idle ───────────────────────────────────────▶ waiting ─────────────▶ reading
+//	 ▲                                                                      │
+//	 └──────────────────────────────────────────────────────────────────────┘
+//	      the statements end, or the time within is over
+//
+// It waits for a place among the readers that use the database. That is no error, takes none of the time of the read, and does not make
+// figures older.
 //
 // Without visitors it stays idle: it has a goroutine only while it reads. What it has read stays, and is stale when it is older than
 // freshFor, which pages show. A driver that ignores the end of its context keeps the reader reading, and no visitor waits for it longer
@@ -26,9 +29,12 @@ type reader[T any] struct {
 	life  context.Context
 	every time.Duration // the least time from one read to the next
 	read  func(context.Context) (T, error)
+	// begin waits until read may use the database. end allows it to another reader. nil: it need not wait.
+	begin  func(context.Context) (end func(), err error)
+	within time.Duration // bounds a read
 
 	mu      sync.Mutex
-	reading chan struct{} // closed at the end of the read; nil: idle
+	reading chan struct{} // closed at the end of the wait and the read; nil: idle
 	due     time.Time     // when the next read may begin; zero: now, even if one that is running has read
 	last    reading[T]
 }
@@ -41,7 +47,7 @@ type reading[T any] struct {
 }
 
 const (
-	// readTime bounds a read, so that a lock on one queue does not keep a connection from the others.
+	// readTime bounds most reads, so that a lock on one queue does not keep a connection from the others.
 	readTime = 2 * time.Second
 	// patience is how long a visit waits for newer figures, if there are some, of all that it shows.
 	patience = 400 * time.Millisecond
@@ -53,7 +59,7 @@ const (
 )
 
 func newReader[T any](life context.Context, every time.Duration, read func(context.Context) (T, error)) *reader[T] {
-	return &reader[T]{life: life, every: every, read: read}
+	return &reader[T]{life: life, every: every, read: read, within: readTime}
 }
 
 // ask begins a read if it is due. It returns a channel that is closed at the end of the read, or nil if the reader is idle.
@@ -62,18 +68,13 @@ func (r *reader[T]) ask() <-chan struct{} {
 	defer r.mu.Unlock()
 	if now := time.Now(); r.reading == nil && !now.Before(r.due) && r.life.Err() == nil {
 		r.reading, r.due = make(chan struct{}), now.Add(r.every)
-		go r.run(now) // ends with its statements, after readTime at the latest, if the driver notices the end of a context
+		go r.run() // ends with its statements, after the time within at the latest, if the driver notices the end of a context
 	}
 	return r.reading
 }
 
-func (r *reader[T]) run(began time.Time) {
-	ctx, cancel := context.WithTimeout(r.life, readTime)
-	defer cancel()
-	value, err := r.safely(ctx)
-	if err != nil && ctx.Err() != nil { // drivers do not always return it
-		err = errors.Join(context.Cause(ctx), err)
-	}
+func (r *reader[T]) run() {
+	began, value, err := r.inTurn()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last.Err = err; err == nil {
@@ -84,6 +85,25 @@ func (r *reader[T]) run(began time.Time) {
 	}
 	close(r.reading)
 	r.reading = nil
+}
+
+// inTurn reads when begin allows it.
+func (r *reader[T]) inTurn() (began time.Time, value T, err error) {
+	if r.begin != nil {
+		end, err := r.begin(r.life)
+		if err != nil {
+			return time.Now(), value, err
+		}
+		defer end()
+	}
+	began = time.Now()
+	ctx, cancel := context.WithTimeout(r.life, r.within)
+	defer cancel()
+	value, err = r.safely(ctx)
+	if err != nil && ctx.Err() != nil { // drivers do not always return it
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return began, value, err
 }
 
 // safely calls read, which may call functions of the user. net/http would recover their panics in a request.

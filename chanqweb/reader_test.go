@@ -174,3 +174,26 @@ func TestMissingQueuesAreNotCached(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, s.queues, 1)
 }
+
+// Eight readers use the database all the time.
+func TestAWaitForAPlaceIsNoErrorAndTakesNoTimeOfTheRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{takes: readTime - 1}
+		r := readerOf(t, c)
+		s := newStore(r.life, nil, Config{}, func(string, error) {})
+		r.begin = s.place
+		for range readsAtOnce {
+			s.places <- struct{}{}
+		}
+		visit := visitOf(t)
+		require.Equal(t, reading[int]{}, r.get(visit.soon), "a visitor has a patience of its own")
+		time.Sleep(10 * readTime)
+		require.Equal(t, reading[int]{}, r.known())
+		<-s.places
+		got := r.get(t.Context())
+		require.NoError(t, got.Err)
+		require.Equal(t, 1, got.Value)
+		require.Equal(t, c.takes, time.Since(got.At), "the age of what was read")
+		require.Len(t, s.places, readsAtOnce-1)
+	})
+}

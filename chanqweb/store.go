@@ -13,6 +13,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqfindings"
+	dialects "github.com/chanq/chanq/internal/table"
 )
 
 // store has the readers of the database. Those of a queue exist while names lists it, so that visitors, who choose the names in
@@ -26,6 +27,7 @@ type store struct {
 	source History // Config.History
 
 	names *reader[[]string]
+	file  *reader[fileLocks]
 
 	mu     sync.Mutex
 	queues map[string]*watched
@@ -56,6 +58,12 @@ type details struct {
 	Pause     chanqadmin.Pause
 }
 
+// fileLocks are the locks of a SQLite file, which all its queues share.
+type fileLocks struct {
+	is   bool // the database is a SQLite file
+	list []chanqadmin.Lock
+}
+
 const (
 	reopenAfter = time.Minute // the queue may have been dropped, and migrated again with another kind
 	readsAtOnce = 8           // connections of the readers
@@ -68,6 +76,9 @@ func newStore(life context.Context, db *sql.DB, cfg Config, failed func(string, 
 		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema},
 	}
 	s.names = newReader(life, figuresEvery, s.readNames)
+	s.names.begin = s.place
+	s.file = newReader(life, 2*figuresEvery, s.readFile)
+	s.file.begin = s.place
 	return s
 }
 
@@ -81,9 +92,20 @@ func take(ctx context.Context, turns chan struct{}) (give func(), err error) {
 	}
 }
 
+// place waits for a place among the readers.
+func (s *store) place(ctx context.Context) (give func(), err error) { return take(ctx, s.places) }
+
+// placeOf returns a function that waits until a queue has been opened, which takes a place of its own, and then for a place.
+func (s *store) placeOf(w *watched) func(context.Context) (func(), error) {
+	return func(ctx context.Context) (func(), error) {
+		w.opened.get(ctx)
+		return s.place(ctx)
+	}
+}
+
 // readNames reads the names of all queues, and forgets queues that are gone.
 func (s *store) readNames(ctx context.Context) ([]string, error) {
-	names, err := inPlace(ctx, s, "", func() ([]string, error) { return chanqadmin.Queues(ctx, s.db, s.config) })
+	names, err := chanqadmin.Queues(ctx, s.db, s.config)
 	if err != nil {
 		return nil, err
 	}
@@ -97,18 +119,27 @@ func (s *store) readNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// inPlace calls f in one of the places, and reports its error, except one of the names: pages that need them report it.
-func inPlace[T any](ctx context.Context, s *store, queue string, f func() (T, error)) (value T, err error) {
-	give, err := take(ctx, s.places)
-	if err != nil {
-		return value, err
+// readFile looks for locks of a SQLite file. Queues need not be opened for it, and any name is valid.
+func (s *store) readFile(ctx context.Context) (f fileLocks, err error) {
+	d, err := dialects.DialectOf(ctx, s.db, string(s.config.Dialect))
+	if f.is = err == nil && d.Name() == "sqlite"; f.is {
+		f.list, err = chanqadmin.Locks(ctx, s.db, "any", s.config)
 	}
-	defer give()
-	value, err = f()
-	if err != nil && queue != "" && s.life.Err() == nil {
+	return f, err
+}
+
+// report reports an error of a queue, and returns it.
+func (s *store) report(queue string, err error) error {
+	if err != nil && s.life.Err() == nil {
 		s.failed(queue, err)
 	}
-	return value, err
+	return err
+}
+
+// lists reports whether the names, which are read again if that is due, have a queue.
+func (s *store) lists(v *visit, name string) bool {
+	_, listed := slices.BinarySearch(s.names.get(v.soon).Value, name)
+	return listed
 }
 
 // watch returns a queue that exists.
@@ -147,29 +178,38 @@ func (s *store) watched(name string) *watched {
 func (s *store) newWatched(name string) *watched {
 	w := &watched{name: name, turns: make(chan struct{}, turnsAtOnce), spans: map[string]*reader[[]chanqadmin.Sample]{}}
 	w.opened = newReader(s.life, reopenAfter, func(ctx context.Context) (opened, error) {
-		return inPlace(ctx, s, name, func() (opened, error) { return s.open(ctx, name) })
+		at, err := s.open(ctx, name)
+		return at, s.report(name, err)
 	})
+	w.opened.begin = s.place
 	w.stats = newReader(s.life, figuresEvery, func(ctx context.Context) (chanqadmin.Stats, error) {
-		stats, err := using(ctx, s, w, func(q *chanqadmin.Queue) (chanqadmin.Stats, error) { return q.Stats(ctx) })
+		stats, err := using(s, w, func(q *chanqadmin.Queue) (chanqadmin.Stats, error) { return q.Stats(ctx) })
 		if errors.Is(err, chanq.ErrNoSchema) { // it may have been dropped, or replaced
 			w.opened.expire()
 			s.names.expire()
 		}
 		return stats, err
 	})
+	w.stats.begin = s.placeOf(w)
 	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) (chanqfindings.Figures, error) { return s.look(ctx, w), nil })
+	w.findings.begin, w.findings.within = s.placeToLook(w), 2*chanqfindings.Patience
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
-		return using(ctx, s, w, func(q *chanqadmin.Queue) (d details, err error) {
+		return using(s, w, func(q *chanqadmin.Queue) (d details, err error) {
 			if d.Consumers, err = q.Consumers(ctx); err == nil {
 				d.Pause, err = q.Paused(ctx)
 			}
 			return d, err
 		})
 	})
+	w.details.begin = s.placeOf(w)
 	history := func(last, step time.Duration) *reader[[]chanqadmin.Sample] {
-		return newReader(s.life, chanqadmin.StepFine, func(ctx context.Context) ([]chanqadmin.Sample, error) {
+		r := newReader(s.life, chanqadmin.StepFine, func(ctx context.Context) ([]chanqadmin.Sample, error) {
 			return s.history(ctx, w, time.Now().Add(-last), step)
 		})
+		if s.source == nil {
+			r.begin = s.placeOf(w)
+		}
+		return r
 	}
 	w.hour = history(time.Hour, chanqadmin.StepMinute)
 	for _, one := range spans {
@@ -178,13 +218,14 @@ func (s *store) newWatched(name string) *watched {
 	return w
 }
 
-// using calls f with the open queue, in one of the places.
-func using[T any](ctx context.Context, s *store, w *watched, f func(*chanqadmin.Queue) (T, error)) (value T, err error) {
-	at := w.opened.get(ctx)
+// using calls f with the open queue.
+func using[T any](s *store, w *watched, f func(*chanqadmin.Queue) (T, error)) (value T, err error) {
+	at := w.opened.known()
 	if at.Value.queue == nil || errors.Is(at.Err, chanq.ErrNoSchema) {
-		return value, cmp.Or(at.Err, context.Cause(ctx), error(errNoAnswer))
+		return value, cmp.Or(at.Err, error(errNoAnswer))
 	}
-	return inPlace(ctx, s, w.name, func() (T, error) { return f(at.Value.queue) })
+	value, err = f(at.Value.queue)
+	return value, s.report(w.name, err)
 }
 
 // history reads samples, from Config.History if it is set.
@@ -196,7 +237,7 @@ func (s *store) history(ctx context.Context, w *watched, since time.Time, step t
 		}
 		return list, err
 	}
-	return using(ctx, s, w, func(q *chanqadmin.Queue) ([]chanqadmin.Sample, error) { return q.History(ctx, since, step) })
+	return using(s, w, func(q *chanqadmin.Queue) ([]chanqadmin.Sample, error) { return q.History(ctx, since, step) })
 }
 
 func (s *store) open(ctx context.Context, name string) (opened, error) {

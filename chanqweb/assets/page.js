@@ -34,9 +34,10 @@ function tell() {
 function told(event, why) {
   note = why;
   const selected = getSelection();
-  if (!(selected && !selected.isCollapsed && live.contains(selected.anchorNode))) show(event.data); // else somebody copies
+  const copies = selected && !selected.isCollapsed && live.contains(selected.anchorNode);
+  if (!copies) show(event.data); // else the older figures stay, and so does their age
   const as = new DOMParser().parseFromString(event.data, "text/html").getElementById("asof");
-  if (as) at = performance.now() - Number(as.dataset.age);
+  if (as && !copies) at = performance.now() - Number(as.dataset.age);
   if (as?.dataset.paused) {
     document.getElementById("if-paused")?.toggleAttribute("hidden", as.dataset.paused !== "true");
     document.getElementById("if-running")?.toggleAttribute("hidden", as.dataset.paused === "true");
