@@ -10,7 +10,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/internal/table"
 )
 
 // Queue is what Look reads: a *chanqadmin.Queue.
@@ -147,19 +146,20 @@ type Examined struct {
 const readers = 4
 
 // Examine opens several queues and reads their figures as Look does, four at a time. A queue that cannot be opened has only Err and Locks.
-// It looks for the lock of a SQLite file once. It uses Dialect and Schema of cfg.
+// If a SQLite file is locked, it waits for the lock once. That costs one round trip more. It uses Dialect and Schema of cfg.
 func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string) []Examined {
 	all := make([]Examined, len(queues))
 	locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
 		return chanqadmin.Locks(ctx, db, queue, cfg)
 	}
-	within, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
-	d, err := table.DialectOf(within, db, string(cfg.Dialect))
-	file := err == nil && d.Name() == "sqlite" && len(queues) > 0
-	if file {
+	file := false
+	if len(queues) > 1 { // each would wait for the lock of a file
+		within, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
 		list, err := locks(within, queues[0])
-		locks = func(context.Context, string) ([]chanqadmin.Lock, error) { return list, err }
+		if file = slices.ContainsFunc(list, func(l chanqadmin.Lock) bool { return l.File }); file {
+			locks = func(context.Context, string) ([]chanqadmin.Lock, error) { return list, err }
+		}
 	}
 	next := make(chan int)
 	var looking sync.WaitGroup
