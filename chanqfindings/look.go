@@ -12,7 +12,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/internal/table"
 )
 
 // Queue is what Look reads: a *chanqadmin.Queue.
@@ -157,7 +156,8 @@ const readers = 4
 
 // Examine opens several queues and reads their figures as Look does, four at a time, in at most twice Patience together. A queue that cannot be
 // opened has only Err and Locks. Where a queue has not answered when the time is over, or the driver does not return, Err is
-// context.DeadlineExceeded; At is zero if it was not even asked. It looks for the lock of a SQLite file once. It uses Dialect and Schema of cfg.
+// context.DeadlineExceeded; At is zero if it was not even asked. If a SQLite file is locked, it waits for the lock once. That costs one round
+// trip more. It uses Dialect and Schema of cfg.
 func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string) []Examined {
 	ctx, cancel := context.WithTimeout(ctx, examineFor)
 	defer cancel()
@@ -169,33 +169,31 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	results := make(chan result, len(queues)) // no send waits
 	var asked atomic.Int64
 	var looking sync.WaitGroup
-	ofFile := sync.OnceValues(func() ([]chanqadmin.Lock, error) {
+	ofFile := sync.OnceValue(func() []chanqadmin.Lock { // each queue would wait for the lock of a file
+		if len(queues) == 1 {
+			return nil
+		}
 		within, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
-		return chanqadmin.Locks(within, db, queues[0], cfg)
+		list, _ := chanqadmin.Locks(within, db, queues[0], cfg)
+		return slices.DeleteFunc(list, func(l chanqadmin.Lock) bool { return !l.File })
 	})
-	isFile := sync.OnceValue(func() bool {
-		within, cancel := context.WithTimeout(ctx, Patience)
-		defer cancel()
-		d, err := table.DialectOf(within, db, string(cfg.Dialect))
-		return err == nil && d.Name() == "sqlite"
-	})
+	locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
+		if list := ofFile(); len(list) > 0 {
+			return list, nil
+		}
+		return chanqadmin.Locks(ctx, db, queue, cfg)
+	}
 	for range min(readers, len(queues)) {
 		looking.Go(func() { // ends with ctx, unless the driver hangs
-			locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
-				if isFile() {
-					return ofFile()
-				}
-				return chanqadmin.Locks(ctx, db, queue, cfg)
-			}
-			for ctx.Err() == nil {
+			for file := len(ofFile()) > 0; ctx.Err() == nil; {
 				i := int(asked.Add(1)) - 1
 				if i >= len(queues) {
 					return
 				}
 				results <- result{i, examine(ctx, queues[i], func(ctx context.Context) (*chanqadmin.Queue, error) {
 					return chanqadmin.Open(ctx, db, queues[i], cfg)
-				}, locks, isFile())}
+				}, locks, file)}
 			}
 		})
 	}

@@ -182,8 +182,8 @@ func TestDrainDoesNotWaitForAKeyThatIsBlocked(t *testing.T) {
 func TestDrainWaitsForBatchesAndDeaths(t *testing.T) {
 	onEach(t, func(t *testing.T, db *sql.DB) {
 		jobs := jobsOf(t, db)
-		require.NoError(t, chanqjobs.MigrateBatches(t.Context(), db, chanq.Config{}))
-		batches := chanqjobs.NewBatches(db, jobs)
+		require.NoError(t, chanqjobs.Migrate(t.Context(), db, chanq.Config{}))
+		batches := chanqjobs.NewBatches(jobs)
 		send := func(ctx context.Context, tx *sql.Tx) error {
 			return batches.SendTx(ctx, tx, chanqjobs.NewBatch(), report.New(0), welcome.New(mail{"ada"}), welcome.New(mail{"bob"}))
 		}
@@ -360,7 +360,7 @@ func TestTravelMovesDelaysRetriesLeasesTTLsAndSchedules(t *testing.T) {
 			held := <-consumer.C()
 			const until = "SELECT MAX(until / 1000) FROM chanq__consumers"
 			const reported = "SELECT at / 1000 FROM chanq__progress"
-			require.NoError(t, chanqjobs.MigrateProgress(t.Context(), db, chanq.Config{}))
+			require.NoError(t, chanqjobs.Migrate(t.Context(), db, chanq.Config{}))
 			_, err = db.ExecContext(t.Context(), "INSERT INTO chanq__progress (queue, id, fence, at, done, note) "+
 				"SELECT 'jobs', id, 1, 100000, 0, '' FROM chanq_jobs")
 			require.NoError(t, err)

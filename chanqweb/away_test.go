@@ -64,7 +64,7 @@ func TestOldConsumersAreMarked(t *testing.T) {
 	})
 }
 
-// An upgrade has been begun, or somebody has dropped a table.
+// An upgrade has been begun, or a table was dropped.
 func TestAQueueWithoutItsTablesStaysOnTheOverview(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

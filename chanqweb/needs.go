@@ -86,13 +86,17 @@ func (q inFile) Locks(context.Context) ([]chanqadmin.Lock, error) { return q.Val
 // look reads the figures of a queue. Its error is in them.
 func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) {
 	at, file := w.opened.known(), s.file.known()
+	file.Value.is = file.Value.is && file.Err == nil
 	switch {
 	case at.Value.queue != nil && file.Value.is:
 		f = chanqfindings.Look(ctx, inFile{at.Value.queue, file})
 	case at.Value.queue != nil:
 		f = chanqfindings.Look(ctx, at.Value.queue)
 	default:
-		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: cmp.Or(at.Err, error(errNoAnswer)), Locks: file.Value.list}
+		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: cmp.Or(at.Err, error(errNoAnswer))}
+		if file.Value.is {
+			f.Locks = file.Value.list
+		}
 		if !file.Value.is && !errors.Is(f.Err, chanq.ErrNoSchema) {
 			within, cancel := context.WithTimeout(ctx, chanqfindings.Patience)
 			defer cancel()

@@ -13,7 +13,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqfindings"
-	dialects "github.com/chanq/chanq/internal/table"
 )
 
 // store has the readers of the database. Those of a queue exist while names lists it, so that visitors, who choose the names in
@@ -60,7 +59,7 @@ type details struct {
 
 // fileLocks are the locks of a SQLite file, which all its queues share.
 type fileLocks struct {
-	is   bool // the database is a SQLite file
+	is   bool // there are some
 	list []chanqadmin.Lock
 }
 
@@ -119,13 +118,11 @@ func (s *store) readNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// readFile looks for locks of a SQLite file. Queues need not be opened for it, and any name is valid.
-func (s *store) readFile(ctx context.Context) (f fileLocks, err error) {
-	d, err := dialects.DialectOf(ctx, s.db, string(s.config.Dialect))
-	if f.is = err == nil && d.Name() == "sqlite"; f.is {
-		f.list, err = chanqadmin.Locks(ctx, s.db, "any", s.config)
-	}
-	return f, err
+// readFile looks for the lock of a SQLite file, for which any name of a queue is valid. Its error is that of each queue as well.
+func (s *store) readFile(ctx context.Context) (fileLocks, error) {
+	list, err := chanqadmin.Locks(ctx, s.db, "any", s.config)
+	list = slices.DeleteFunc(list, func(l chanqadmin.Lock) bool { return !l.File })
+	return fileLocks{is: len(list) > 0, list: list}, err
 }
 
 // report reports an error of a queue, and returns it.
