@@ -169,31 +169,40 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	results := make(chan result, len(queues)) // no send waits
 	var asked atomic.Int64
 	var looking sync.WaitGroup
-	ofFile := sync.OnceValue(func() []chanqadmin.Lock { // each queue would wait for the lock of a file
-		if len(queues) == 1 {
-			return nil
+	// The lock of a SQLite file, for which each queue would wait.
+	var held []chanqadmin.Lock
+	looked := make(chan struct{}) // held is known
+	within, cancelWithin := context.WithTimeout(ctx, Patience)
+	defer cancelWithin()
+	looking.Go(func() { // ends with within, unless the driver hangs
+		defer close(looked)
+		if len(queues) > 1 {
+			list, _ := chanqadmin.Locks(within, db, queues[0], cfg)
+			held = slices.DeleteFunc(list, func(l chanqadmin.Lock) bool { return !l.File })
 		}
-		within, cancel := context.WithTimeout(ctx, Patience)
-		defer cancel()
-		list, _ := chanqadmin.Locks(within, db, queues[0], cfg)
-		return slices.DeleteFunc(list, func(l chanqadmin.Lock) bool { return !l.File })
 	})
-	locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
-		if list := ofFile(); len(list) > 0 {
-			return list, nil
-		}
-		return chanqadmin.Locks(ctx, db, queue, cfg)
-	}
 	for range min(readers, len(queues)) {
 		looking.Go(func() { // ends with ctx, unless the driver hangs
-			for file := len(ofFile()) > 0; ctx.Err() == nil; {
+			var file []chanqadmin.Lock
+			select {
+			case <-looked:
+				file = held
+			case <-within.Done():
+			}
+			locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
+				if len(file) > 0 {
+					return file, nil
+				}
+				return chanqadmin.Locks(ctx, db, queue, cfg)
+			}
+			for ctx.Err() == nil {
 				i := int(asked.Add(1)) - 1
 				if i >= len(queues) {
 					return
 				}
 				results <- result{i, examine(ctx, queues[i], func(ctx context.Context) (*chanqadmin.Queue, error) {
 					return chanqadmin.Open(ctx, db, queues[i], cfg)
-				}, locks, file)}
+				}, locks, len(file) > 0)}
 			}
 		})
 	}
