@@ -68,12 +68,11 @@ ORDER BY a.xact_start, a.pid LIMIT 5`
   CONVERT(bit, CASE WHEN l.request_mode IN ('X', 'Sch-M') THEN 1 ELSE 0 END) AS blocks
 FROM sys.dm_tran_locks AS l
 INNER JOIN sys.objects AS o WITH (NOLOCK) ON o.object_id = l.resource_associated_entity_id
-INNER JOIN sys.schemas AS n WITH (NOLOCK) ON n.schema_id = o.schema_id
 INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
 INNER JOIN sys.dm_tran_session_transactions AS st ON st.session_id = s.session_id
 INNER JOIN sys.dm_tran_active_transactions AS t ON t.transaction_id = st.transaction_id
 WHERE l.resource_type = 'OBJECT' AND l.resource_database_id = DB_ID() AND l.request_status = 'GRANT' AND l.request_mode IN ('S', 'SIX', 'X', 'Sch-M')
-  AND n.name = @schema AND o.name IN (@live, @live + N'__dead', @live + N'__done', N'chanq__queues', N'chanq__consumers', N'chanq__samples',
+  AND o.schema_id = SCHEMA_ID(@schema) AND o.name IN (@live, @live + N'__dead', @live + N'__done', N'chanq__queues', N'chanq__consumers', N'chanq__samples',
     CASE WHEN @ordered = 1 THEN N'chanq__slots' END) AND s.session_id <> @@SPID
 ORDER BY t.transaction_begin_time`
 )

@@ -70,14 +70,18 @@ func objectID(_ *compiler, args []*scalar) (*scalar, error) {
 
 func schemaID(_ *compiler, args []*scalar) (*scalar, error) {
 	return strict(typeInt, []*scalar{cast(args[0], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
-		db := x.s.e.db
-		db.mu.RLock()
-		defer db.mu.RUnlock()
-		if s := db.schemas[lower(v[0].(string))]; s != nil {
-			return int64(s.id), nil
-		}
-		return nil, nil
+		return x.s.e.db.schemaID(v[0].(string)), nil
 	}), nil
+}
+
+// schemaID returns NULL if there is no such schema.
+func (db *database) schemaID(name string) sqltype.Value {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if s := db.schemas[lower(name)]; s != nil {
+		return int64(s.id)
+	}
+	return nil
 }
 
 // bytesOf returns a column's max_length.

@@ -20,9 +20,9 @@ func cols(list ...any) []outCol {
 
 // systemViews has only the views and columns that are used. Those of sessions are in sessionviews.go.
 var systemViews = map[string]systemView{
-	"objects": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}),
+	"objects": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}, "schema_id", typeInt),
 		func(x *exec) ([]Row, error) { return objectRows(x, func(*object) bool { return true }), nil }},
-	"tables": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}),
+	"tables": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}, "schema_id", typeInt),
 		func(x *exec) ([]Row, error) {
 			return objectRows(x, func(o *object) bool { return o.table != nil }), nil
 		}},
@@ -48,7 +48,7 @@ func objectRows(x *exec, is func(*object) bool) []Row {
 	var out []Row
 	for _, o := range x.s.e.db.list() {
 		if is(o) && x.s.sees(o) {
-			out = append(out, Row{o.name, int64(o.id), o.typeCode()})
+			out = append(out, Row{o.name, int64(o.id), o.typeCode(), x.s.e.db.schemaID(o.schema)})
 		}
 	}
 	return out
