@@ -145,6 +145,9 @@ func (q *Queue) fail(op string, err error) error {
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", chanq.ErrNoSchema, q.Name(), err)
 	}
+	if session.Unconnected(err) {
+		err = fmt.Errorf("%w: %w", chanq.ErrUnavailable, err)
+	}
 	return &chanq.OpError{Op: op, Queue: q.Label(), Unknown: class == sqlbatch.Unknown, Err: err}
 }
 
