@@ -84,7 +84,7 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 				statements int
 				blocks     int // of PostgreSQL: 1.5 times the number measured with few messages
 			}{
-				{"/", 1 + 2 + 2 + opening, 21_500},              // the names, and of two queues the figures and the last hour
+				{"/", 1 + 2 + 2 + 2*15 + opening, 21_500},       // the names; of two queues the figures, the last hour and what findings need, with the lock of the file
 				{"/q/mail/", 4, 4_500},                          // figures, consumers, pause, history
 				{"/q/mail/messages?state=ready", 1 + 4, 27_500}, // the first 3,000 are leased
 				{"/q/mail/messages?state=leased", 1, 500},
@@ -110,7 +110,13 @@ func TestAPageOfADeepQueueReadsNoMoreThanAnother(t *testing.T) {
 					least = min(least, took)
 				}
 				require.LessOrEqual(t, asked, opening+page.statements, page.path)
-				sent := shop.sent(func() { shop.open(everything, patiently).see(page.path) })
+				sent := shop.sent(func() {
+					s := shop.open(everything, patiently)
+					s.see(page.path)
+					if page.path == "/" { // it does not wait long for figures, and the second visit waits for the same read
+						s.see(page.path)
+					}
+				})
 				switch e.Name {
 				case testdb.Postgres.Name:
 					read := shop.blocks(sent)

@@ -49,7 +49,7 @@ var contract = map[string]string{
 }
 
 // without are the commands without JSON output: a page that is served, and scripts for shells.
-var without = []string{"ui", "schedule", "batch", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
+var without = []string{"ui", "schedule", "batch", "jobs", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
 func TestEachCommandPrintsJSON(t *testing.T) {
 	db := newQueue(t, "mail")

@@ -16,7 +16,7 @@ import (
 
 // lockables are the engines on which a table can be locked, also for reads.
 var lockables = map[string]struct{ driver, lock, found string }{
-	"SQL Server": {"sqlserver", "DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.%s WITH (TABLOCKX)", "X FAIL +unreachable: the database does not answer"}, // the emulator lists no locks of tables
+	"SQL Server": {"sqlserver", "DECLARE @n int; SELECT @n = COUNT(*) FROM dbo.%s WITH (TABLOCKX)", "X FAIL +locked: locked by "},
 	"PostgreSQL": {"pgx", "LOCK TABLE %s", "X FAIL +locked: locked by "},
 }
 

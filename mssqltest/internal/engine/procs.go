@@ -59,12 +59,25 @@ func (s *Session) runRPC(r *tds.Request) error {
 }
 
 func splitName(full string) (schema, name string) {
-	parts := strings.Split(strings.NewReplacer("[", "", "]", "").Replace(full), ".")
-	name = parts[len(parts)-1]
-	if len(parts) > 1 {
-		schema = parts[len(parts)-2]
+	var part strings.Builder
+	quoted := false
+	for i := 0; i < len(full); i++ {
+		switch c := full[i]; {
+		case c == '[' && !quoted:
+			quoted = true
+		case c == ']' && quoted && strings.HasPrefix(full[i+1:], "]"):
+			part.WriteByte(c)
+			i++
+		case c == ']' && quoted:
+			quoted = false
+		case c == '.' && !quoted:
+			schema = part.String()
+			part.Reset()
+		default:
+			part.WriteByte(c)
+		}
 	}
-	return schema, name
+	return schema, part.String()
 }
 
 // execute runs EXEC.
