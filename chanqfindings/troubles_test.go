@@ -85,6 +85,12 @@ func (w *ward) queue(cfg chanq.Config) *chanq.Queue[string] {
 // handle starts a consumer.
 func (w *ward) handle(q *chanq.Queue[string], cfg chanq.ConsumerConfig, workers int, fn func(context.Context, *chanq.Lease[string]) error) *chanq.Consumer[string] {
 	w.Helper()
+	registered := func() int {
+		list, err := testdb.Admin(q).Consumers(w.Soon())
+		require.NoError(w, err)
+		return len(list)
+	}
+	before := registered()
 	c, err := q.Consume(context.Background(), cfg)
 	require.NoError(w, err)
 	ended := make(chan struct{})
@@ -100,6 +106,7 @@ func (w *ward) handle(q *chanq.Queue[string], cfg chanq.ConsumerConfig, workers 
 		_ = c.Shutdown(testdb.Soon(w))
 		<-ended
 	})
+	testdb.Eventually(w, "the consumer is registered", func() bool { return registered() > before })
 	return c
 }
 
@@ -166,7 +173,7 @@ func TestMessagesOfOneTypeThatDieAreFound(t *testing.T) {
 		w.handle(q, chanq.ConsumerConfig{}, 2, rejects)
 		testdb.Send(w, q, texts(60)...)
 		f := w.becomes(soon, none, kinds{chanqfindings.Dead})
-		require.Regexp(w, `^[1-6] messages? (is|are) dead, the last for less than 1 s: parse invoice: unknown currency "XBT"$`, f.Text)
+		require.Regexp(w, `^[1-6] messages? (is|are) dead, the last for .+: parse invoice: unknown currency "XBT"$`, f.Text)
 		require.Equal(w, "q/orders/failures", f.Path)
 		testdb.Eventually(w, "all are dead", func() bool { return testdb.Stats(w, q).Dead == 6 })
 		_, err := testdb.Purge(w.Soon(), q, chanqadmin.StateDead)
@@ -187,7 +194,10 @@ func TestMessagesThatAreAllRetriedAreFound(t *testing.T) {
 		})
 		testdb.Send(w, q, texts(60)...)
 		f := w.becomes(soon, none, kinds{chanqfindings.Failing})
-		require.Regexp(w, `^all of the last \d+ attempts failed: POST https://pay.example/charge: 503 Service Unavailable$`, f.Text)
+		require.Regexp(w, `^all of the last \d+ attempts failed(: POST https://pay.example/charge: 503 Service Unavailable)?$`, f.Text)
+		if w.Engine.Bubble { // elsewhere all may be ready or leased when it looks
+			require.Contains(w, f.Text, ": POST ")
+		}
 		require.Equal(w, chanqfindings.Failure, f.Severity)
 		fixed.Store(true)
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
