@@ -215,18 +215,18 @@ func (h *history) compare() {
 	got.OldestReady = 0
 	require.Equal(h, want, got, "%s: Stats", h.ran)
 	for _, c := range h.consumers {
-		held, cancelled := 0, 0 // the consumer learns within a second that a message was cancelled
+		held, gone := 0, 0 // the consumer learns within a second that a message was cancelled
 		for _, l := range h.leases {
 			switch {
 			case l.consumer != c || l.state != holding:
-			case h.model.live[l.ID] == nil:
-				cancelled++
+			case h.model.held(l.ID, l.turn) == nil:
+				gone++
 			default:
 				held++
 			}
 		}
 		got := c.Stats().Held
-		require.True(h, held <= got && got <= held+cancelled, "%s: %d leases held by %s, of %d and %d cancelled ones", h.ran, got, c.name, held, cancelled)
+		require.True(h, held <= got && got <= held+gone, "%s: %d leases held by %s, of %d and %d whose messages are gone", h.ran, got, c.name, held, gone)
 	}
 }
 

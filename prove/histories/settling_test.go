@@ -105,6 +105,10 @@ func (h *history) settle(l *lease, x settling) (wait func()) {
 		l.state = settled
 		return func() {}
 	}
+	if l.state == holding && m == nil && errors.Is(err, chanq.ErrLeaseLost) {
+		l.state = lost // its message was cancelled, perhaps sent again, and the consumer knows it
+		return func() {}
+	}
 	loss := chanq.ErrLeaseLost
 	if l.state == inTx && h.model.live[l.ID] == nil {
 		loss = chanq.ErrSettled // the row is deleted, as after a commit of the transaction
