@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 // counter is what a reader in a test reads: how many reads have begun.
 type counter struct {
+	mu    sync.Mutex
 	n     int
 	takes time.Duration
 	err   error
@@ -20,18 +22,33 @@ type counter struct {
 }
 
 func (c *counter) read(ctx context.Context) (int, error) {
+	c.mu.Lock()
 	c.n++
-	n := c.n
-	if c.hang != nil {
-		<-c.hang
+	n, takes, err, hang := c.n, c.takes, c.err, c.hang
+	c.mu.Unlock()
+	if hang != nil {
+		<-hang
 		return n, ctx.Err()
 	}
 	select {
-	case <-time.After(c.takes):
-		return n, c.err
+	case <-time.After(takes):
+		return n, err
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+// set changes the counter while it may be read.
+func (c *counter) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *counter) reads() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
 }
 
 // visitOf begins a visit.
@@ -63,9 +80,9 @@ func TestAReaderReadsForAllWhoAsk(t *testing.T) {
 			ask()
 			time.Sleep(figuresEvery / 4)
 		}
-		require.Equal(t, 5, c.n, "one read every 2 s")
+		require.Equal(t, 5, c.reads(), "one read every 2 s")
 		time.Sleep(time.Hour)
-		require.Equal(t, 5, c.n, "nobody asks")
+		require.Equal(t, 5, c.reads(), "nobody asks")
 		got := r.get(t.Context())
 		require.Equal(t, 6, got.Value)
 		require.Equal(t, 10*time.Millisecond, time.Since(got.At))
@@ -89,12 +106,12 @@ func TestAReaderKeepsWhatItHasReadAfterAnError(t *testing.T) {
 		c := &counter{}
 		r := readerOf(t, c)
 		at := r.get(t.Context()).At
-		c.err = errors.New("gone")
+		c.set(func() { c.err = errors.New("gone") })
 		time.Sleep(figuresEvery)
 		got := r.get(t.Context())
 		require.Equal(t, reading[int]{Value: 1, At: at, Err: c.err}, got)
 		require.NoError(t, got.none(t.Context()), "it has a value")
-		c.err = nil
+		c.set(func() { c.err = nil })
 		time.Sleep(figuresEvery)
 		require.NoError(t, r.get(t.Context()).Err)
 	})
@@ -108,10 +125,10 @@ func TestAReadEndsAfterItsTimeAndAPageWaitsLess(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, r.soon(visitOf(t)).none(t.Context()), context.DeadlineExceeded)
 		require.Equal(t, readTime, time.Since(began))
-		c.takes = 0
+		c.set(func() { c.takes = 0 })
 		time.Sleep(restShare * readTime)
 		require.Equal(t, 2, r.soon(visitOf(t)).Value)
-		c.takes = time.Hour
+		c.set(func() { c.takes = time.Hour })
 		time.Sleep(figuresEvery)
 		began = time.Now()
 		require.Equal(t, 2, r.soon(visitOf(t)).Value)
@@ -125,16 +142,16 @@ func TestADriverThatHangsKeepsNoVisitor(t *testing.T) {
 		c := &counter{}
 		r := readerOf(t, c)
 		r.get(t.Context())
-		c.hang = make(chan struct{})
+		c.set(func() { c.hang = make(chan struct{}) })
 		for range 3 {
 			time.Sleep(time.Minute)
 			began := time.Now()
 			require.Equal(t, 1, r.soon(visitOf(t)).Value)
 			require.Equal(t, patience, time.Since(began))
 		}
-		require.Equal(t, 2, c.n, "no second read begins")
+		require.Equal(t, 2, c.reads(), "no second read begins")
 		close(c.hang)
-		c.hang = nil
+		c.set(func() { c.hang = nil })
 		require.Error(t, r.get(t.Context()).Err, "what came too late counts for nothing")
 	})
 }
