@@ -397,7 +397,7 @@ func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 				shop.Faults.Inject(nil)
 				require.NotContains(t, r.text, "S3CRET", "%s, from statement %d on", path, at)
 				require.NotContains(t, r.text, "SELECT", "%s, from statement %d on", path, at)
-				if failed > 0 {
+				if failed > 0 && path != "/" { // findings on the overview go without a history that cannot be read
 					require.Contains(t, s.log.String(), "S3CRET", "%s, from statement %d on", path, at)
 				}
 			}
