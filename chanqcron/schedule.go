@@ -36,7 +36,7 @@ type Schedule[T any] struct {
 	// MaxMissed is how many ticks CatchUpAll sends at most: the latest ones. Default: 100. Range: 1 to 1000.
 	MaxMissed int
 	// Overlap controls whether a message is sent while the previous one is still in the queue: ready, scheduled or
-	// leased. Default: false, such a tick sends no message.
+	// leased. Default: false, and the tick sends no message.
 	Overlap bool
 	// Job is the message. Its ID, DedupKey, OnDuplicate, DebounceMax and Delay must be unset.
 	Job chanq.Message[T]

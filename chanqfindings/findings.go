@@ -74,7 +74,7 @@ var states = map[Kind]string{
 	Failing: "failing", BlockedKey: "key waits", Late: "late", Paused: "paused",
 }
 
-// State returns the state of a queue in a word or two: that of its worst finding, or "moving" or "idle".
+// State returns a word or two for a queue: for its worst finding, or "moving" or "idle".
 func State(f Figures, found []Finding) string {
 	for _, one := range found {
 		if word := states[one.Kind]; word != "" {

@@ -1,6 +1,7 @@
 package chanqfindings
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -104,7 +105,7 @@ func (e *examination) locked() bool {
 		if l.For < lockedFor && e.Err == nil {
 			continue
 		}
-		text := "locked by " + or(l.Program, "a program without a name")
+		text := "locked by " + cmp.Or(l.Program, "a program without a name")
 		if l.Session != 0 {
 			text += fmt.Sprintf(" (session %d)", l.Session)
 		}
@@ -112,13 +113,13 @@ func (e *examination) locked() bool {
 		if l.File {
 			text = "another connection has the write lock of the file"
 			if l.Session != 0 {
-				text = fmt.Sprintf("the file is locked for writing by %s (process %d)", or(l.Program, "a program"), l.Session)
+				text = fmt.Sprintf("the file is locked for writing by %s (process %d)", cmp.Or(l.Program, "a program"), l.Session)
 			}
 			remedy = "end the transaction of that program, or the program; split large writes into short transactions (fuser on the file names the processes that have it open)"
 		}
 		var since time.Time
 		if l.For > 0 {
-			text += " for " + Lasting(l.For)
+			text += " for " + lasting(l.For)
 			since = e.At.Add(-l.For)
 		}
 		e.add(Locked, Failure, since, ".", text, remedy)
@@ -138,7 +139,7 @@ func (e *examination) unread() bool {
 	case err == nil && e.now.Sub(e.At) <= oldAfter:
 		return false
 	case err == nil:
-		e.add(Unknown, Warning, e.At, ".", "the last figures are "+Lasting(e.now.Sub(e.At))+" old", "chanq doctor {queue} looks for the cause")
+		e.add(Unknown, Warning, e.At, ".", "the last figures are "+lasting(e.now.Sub(e.At))+" old", "chanq doctor {queue} looks for the cause")
 	case errors.As(err, &op) && op.Unknown, errors.As(err, &network), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chanq.ErrUnavailable),
 		errors.Is(err, context.DeadlineExceeded):
 		e.add(Unreachable, Failure, time.Time{}, ".", "the database does not answer", "repair the database, or the network to it: programs then continue by themselves")
@@ -162,21 +163,17 @@ func (e *examination) held(m *chanqadmin.Entry) (time.Time, bool) {
 
 // consumers finds consumers that are not heard, or that nothing consumes.
 func (e *examination) consumers() {
-	listed := map[chanq.ID]bool{}
-	for _, c := range e.Consumers {
-		listed[c.ID] = true
-	}
 	var last, end time.Time // when one took its last message, and when the last lease ends
 	messages := 0
 	names := map[string]bool{}
 	for i := range e.Leased {
 		m := &e.Leased[i]
 		claimed, known := e.held(m)
-		if listed[m.Consumer] || known && e.Now.Sub(claimed) < lostAfter || m.Consumer == (chanq.ID{}) {
+		if !e.unlisted(*m) || known && e.Now.Sub(claimed) < lostAfter {
 			continue
 		}
 		messages++
-		names[or(m.LeasedBy, "without a name")] = true
+		names[cmp.Or(m.LeasedBy, "without a name")] = true
 		if claimed.After(last) {
 			last = claimed
 		}
@@ -192,14 +189,14 @@ func (e *examination) consumers() {
 		}
 		text += fmt.Sprintf(", with %s in hand", counted(messages, chanqadmin.MostListed, "message"))
 		if !last.IsZero() {
-			text += fmt.Sprintf(", the last taken %s ago", Lasting(e.Now.Sub(last)))
+			text += fmt.Sprintf(", the last taken %s ago", lasting(e.Now.Sub(last)))
 		}
-		if len(listed) == 0 {
+		if len(e.Consumers) == 0 {
 			severity, text = Failure, text+"; no other runs"
 		}
-		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq peek --state leased {queue} lists them", Lasting(max(0, end.Sub(e.Now)))))
-	case e.Stats.Ready > 0 && len(listed) == 0 && !e.Stats.Paused && !e.consumed():
-		e.add(NoConsumer, Failure, e.Now.Add(-e.Stats.OldestReady), ".", fmt.Sprintf("no consumer runs; %s wait%s, the oldest for %s", counted(e.Stats.Ready, e.Stats.Limit, "message"), verb(e.Stats.Ready), Lasting(e.Stats.OldestReady)),
+		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq peek --state leased {queue} lists them", lasting(max(0, end.Sub(e.Now)))))
+	case e.Stats.Ready > 0 && len(e.Consumers) == 0 && !e.Stats.Paused && !e.consumed():
+		e.add(NoConsumer, Failure, e.Now.Add(-e.Stats.OldestReady), ".", fmt.Sprintf("no consumer runs; %s wait%s, the oldest for %s", counted(e.Stats.Ready, e.Stats.Limit, "message"), verb(e.Stats.Ready), lasting(e.Stats.OldestReady)),
 			"start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
 	}
 }
@@ -267,16 +264,12 @@ func (e *examination) limit() time.Duration {
 
 func (e *examination) stuck() {
 	limit, inHand := e.limit(), max(e.Stats.Leased, len(e.Leased))
-	listed := map[chanq.ID]bool{}
-	for _, c := range e.Consumers {
-		listed[c.ID] = true
-	}
 	n := 0
 	var longest time.Time
 	holder := ""
 	for i := range e.Leased {
 		claimed, known := e.held(&e.Leased[i])
-		if !known || !listed[e.Leased[i].Consumer] || e.Now.Sub(claimed) < limit {
+		if !known || e.Leased[i].Consumer.IsZero() || e.unlisted(e.Leased[i]) || e.Now.Sub(claimed) < limit {
 			continue
 		}
 		if n++; longest.IsZero() || claimed.Before(longest) {
@@ -290,11 +283,11 @@ func (e *examination) stuck() {
 		if n > 1 {
 			text = fmt.Sprintf("all %s in hand have been leased", counted(n, chanqadmin.MostListed, "message"))
 		}
-		e.add(Stuck, Failure, longest, "messages?state=leased", fmt.Sprintf("%s for %s, by %s", text, Lasting(e.Now.Sub(longest)), or(holder, "a consumer without a name")), remedy)
+		e.add(Stuck, Failure, longest, "messages?state=leased", fmt.Sprintf("%s for %s, by %s", text, lasting(e.Now.Sub(longest)), cmp.Or(holder, "a consumer without a name")), remedy)
 	case n > 0:
-		e.add(Stuck, Warning, longest, "messages?state=leased", fmt.Sprintf("%d of %s in hand %s been leased for %s, by %s", n, counted(inHand, e.Stats.Limit, "message"), has(n), Lasting(e.Now.Sub(longest)), or(holder, "a consumer without a name")), remedy)
-	case e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(listed) > 0 && !e.has(ConsumerLost) && e.still(limit):
-		e.add(Stuck, Failure, time.Time{}, "messages?state=leased", fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), Lasting(min(limit, mostStill))), remedy)
+		e.add(Stuck, Warning, longest, "messages?state=leased", fmt.Sprintf("%d of %s in hand %s been leased for %s, by %s", n, counted(inHand, e.Stats.Limit, "message"), has(n), lasting(e.Now.Sub(longest)), cmp.Or(holder, "a consumer without a name")), remedy)
+	case e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(e.Consumers) > 0 && !e.has(ConsumerLost) && e.still(limit):
+		e.add(Stuck, Failure, time.Time{}, "messages?state=leased", fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), lasting(min(limit, mostStill))), remedy)
 	}
 }
 
@@ -366,7 +359,7 @@ func (e *examination) failing() {
 	e.add(Failing, severity, t.since, "failures", text, "correct the handler, or the service that it calls: chanq peek --state scheduled {queue} shows the errors of messages that wait for a retry, chanq causes {queue} those of dead ones")
 }
 
-// topError returns the error that most messages have which wait for a retry, or that of the last dead message.
+// topError returns the most common error of messages that wait for a retry, or the error of the last dead message.
 func (e *examination) topError() string {
 	count, top := map[string]int{}, ""
 	for i := range e.Retried {
@@ -423,7 +416,7 @@ func (e *examination) dead() {
 			"when the cause is fixed, chanq redrive {queue}, or chanq purge --state dead {queue}"+onward+"; chanq causes {queue} groups the dead messages")
 	}
 	last := &e.Figures.Dead[0]
-	text := counted(e.Stats.Dead, e.Stats.Limit, "message") + " " + are(e.Stats.Dead) + " dead, the last for " + Lasting(e.Now.Sub(last.EndedAt))
+	text := counted(e.Stats.Dead, e.Stats.Limit, "message") + " " + are(e.Stats.Dead) + " dead, the last for " + lasting(e.Now.Sub(last.EndedAt))
 	if cause := shown(last); cause != "" {
 		text += ": " + cause
 	}
@@ -433,7 +426,7 @@ func (e *examination) dead() {
 func (e *examination) paused() {
 	text := "paused"
 	if !e.Pause.Since.IsZero() {
-		text += " for " + Lasting(e.Now.Sub(e.Pause.Since))
+		text += " for " + lasting(e.Now.Sub(e.Pause.Since))
 	}
 	if e.Pause.By != "" {
 		text += " by " + e.Pause.By
@@ -449,6 +442,6 @@ func (e *examination) late() {
 		slices.ContainsFunc(e.found, func(f Finding) bool { return f.Severity == Failure && (f.Kind == Stuck || f.Kind == ConsumerLost) }) {
 		return
 	}
-	e.add(Late, Warning, e.Now.Add(e.Limits.Late-e.Stats.OldestReady), ".", fmt.Sprintf("the oldest ready message has waited for %s, longer than %s", Lasting(e.Stats.OldestReady), Lasting(e.Limits.Late)),
+	e.add(Late, Warning, e.Now.Add(e.Limits.Late-e.Stats.OldestReady), ".", fmt.Sprintf("the oldest ready message has waited for %s, longer than %s", lasting(e.Stats.OldestReady), lasting(e.Limits.Late)),
 		"start more consumers, or give Handle more workers: chanq top {queue} shows the rates")
 }

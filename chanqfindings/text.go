@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Lasting returns a duration in words, in at most two units: 8 s, 19 min, 2 h 5 min, 3 days 4 h.
-func Lasting(d time.Duration) string {
+// lasting returns a duration in words, in at most two units: 8 s, 19 min, 2 h 5 min, 3 days 4 h.
+func lasting(d time.Duration) string {
 	pair := func(n int64, unit string, rest int64, less string) string {
 		if rest == 0 {
 			return fmt.Sprintf("%d %s", n, unit)
@@ -49,13 +49,6 @@ func grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
 	}
 	return text
 }

@@ -64,7 +64,7 @@ func InBatch(d *chanq.Delivery) (batch chanq.ID, is bool) {
 	return batch, true
 }
 
-// BatchResult is what a done job is told.
+// BatchResult is the result of a batch, for its done job.
 type BatchResult struct {
 	Batch chanq.ID `json:"batch"`
 	Sent  int      `json:"sent"` // how many jobs SendTx was given
@@ -99,7 +99,7 @@ var (
 // Its BatchTable includes the batches of other queues of the schema.
 type Batches struct {
 	*BatchTable
-	// Failed is called by Run with each error after which it goes on, such as that of an outage. Set it before Run.
+	// Failed is called by Run with each error after which it continues, for example in an outage. Set it before Run.
 	// Default: slog.Error.
 	Failed func(error)
 
@@ -118,7 +118,7 @@ func NewBatches(q *chanq.Queue[Job]) *Batches {
 }
 
 // SendTx stores a batch of jobs in your transaction. When all of them are acked, dead or cancelled, the job done is sent
-// to the same queue, once. Its ID is that of the batch, and BatchOf tells it how many are dead. Without jobs, it is sent
+// to the same queue, once. It has the ID of the batch, and BatchOf says how many jobs are dead. Without jobs, it is sent
 // in your transaction.
 //
 // A call takes up to 1,000,000 jobs, and encodes 5,000 at a time. To send more, let a job of the batch add them, in as

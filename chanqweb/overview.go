@@ -59,9 +59,12 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 		names = names[:queuesAPage]
 		data.Next = names[queuesAPage-1]
 	}
-	for _, name := range names { // all are read simultaneously
+	for _, name := range names { // all are read simultaneously, the counts first
+		h.store.watched(name).stats.ask()
+	}
+	for _, name := range names {
 		w := h.store.watched(name)
-		w.stats.ask()
+		w.stats.get(v.soon)
 		w.hour.ask()
 	}
 	shown := &view{Page: "overview", Name: "Queues", At: listed.At}

@@ -381,7 +381,7 @@ func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 			failed := 1
 			for at := 1; failed > 0; at++ { // each statement of the page in turn, until none is left to fail
 				failed = 0
-				n := 0
+				n, logged := 0, 0
 				s := shop.open(everything)
 				shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 					if op.Kind != faultdb.Query && op.Kind != faultdb.Exec {
@@ -391,13 +391,16 @@ func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 						return f
 					}
 					failed++
+					if path != "/" || !strings.Contains(op.Text, "chanq__samples") { // findings do without a history that cannot be read
+						logged++
+					}
 					return faultdb.Fail(fmt.Errorf("user S3CRET in %s", op.Text))
 				})
 				r := s.get(path)
 				shop.Faults.Inject(nil)
 				require.NotContains(t, r.text, "S3CRET", "%s, from statement %d on", path, at)
 				require.NotContains(t, r.text, "SELECT", "%s, from statement %d on", path, at)
-				if failed > 0 && path != "/" { // findings on the overview go without a history that cannot be read
+				if logged > 0 {
 					require.Contains(t, s.log.String(), "S3CRET", "%s, from statement %d on", path, at)
 				}
 			}

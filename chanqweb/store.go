@@ -271,4 +271,5 @@ func (s *store) known(name string) opened {
 func (w *watched) changed() {
 	w.stats.expire()
 	w.details.expire()
+	w.findings.expire()
 }
