@@ -33,7 +33,9 @@ func TestSeveralProcessesSendOneMessagePerTick(t *testing.T) {
 		requireEach(w, 2, 2, w.ticks(all["seldom"]))
 		l := all["often"][0]
 		require.Equal(w, []any{"b", "kind", "b", chanq.PriorityHigh, time.Hour}, []any{l.Body, l.Type, l.Headers["a"], l.Priority, l.ExpiresAt.Sub(l.EnqueuedAt)})
-		require.WithinDuration(w, w.entry("seldom").Last, w.entry("often").Last, time.Second)
+		if w.Engine.Bubble { // elsewhere a busy machine delays one of them
+			require.WithinDuration(w, w.entry("seldom").Last, w.entry("often").Last, time.Second)
+		}
 	})
 }
 
