@@ -75,7 +75,7 @@ func newQueues(db *sql.DB, cfg Config) (*queues, error) {
 	return &queues{db: db, cfg: cfg, life: life, end: end, open: map[string]*chanq.Queue[[]byte]{}}, nil
 }
 
-// of returns the queue of a topic.
+// of returns the queue of a topic, which it creates if migrate is set.
 func (q *queues) of(ctx context.Context, topic string, migrate bool) (*chanq.Queue[[]byte], error) {
 	if q.life.Err() != nil {
 		return nil, errClosed
@@ -89,7 +89,7 @@ func (q *queues) of(ctx context.Context, topic string, migrate bool) (*chanq.Que
 	if opened := q.open[name]; opened != nil {
 		return opened, nil
 	}
-	if migrate || q.cfg.Migrate {
+	if migrate {
 		if err := chanq.Migrate(ctx, q.db, name, q.cfg.Queue); err != nil {
 			return nil, fmt.Errorf("topic %q: %w", topic, err)
 		}
@@ -138,7 +138,7 @@ func (p *Publisher) publish(tx chanq.Tx, topic string, messages []*message.Messa
 		return nil
 	}
 	ctx := messages[0].Context()
-	q, err := p.queues.of(ctx, topic, false)
+	q, err := p.queues.of(ctx, topic, p.queues.cfg.Migrate && tx == nil)
 	if err != nil {
 		return err
 	}

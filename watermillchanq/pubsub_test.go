@@ -96,6 +96,9 @@ func TestMessagesArePublishedInATransaction(t *testing.T) {
 	db, ctx := sqlite(t), t.Context()
 	publisher, subscriber := pair(t, db, config())
 	rollback := errors.New("rollback")
+	require.ErrorIs(t, chanq.InTx(ctx, db, func(_ context.Context, tx *sql.Tx) error {
+		return publisher.InTx(tx).Publish("new", message.NewMessage("id", nil))
+	}), chanq.ErrNoSchema, "it creates no queue within the transaction")
 	for _, result := range []error{rollback, nil} {
 		body := fmt.Sprint(result)
 		require.NoError(t, publisher.Publish("warm", message.NewMessage("id", nil))) // to open no queue within the transaction

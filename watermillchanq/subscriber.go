@@ -46,7 +46,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 // Consumer.DrainFor (20 s) to be acked or nacked. Then their contexts are cancelled, they are released, and the channel
 // is closed. The context of a message is also cancelled if its lease is lost.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	q, err := s.queues.of(ctx, topic, false)
+	q, err := s.queues.of(ctx, topic, s.queues.cfg.Migrate)
 	if err != nil {
 		return nil, err
 	}
