@@ -63,6 +63,11 @@ func TestExamineEndsWhenNothingAnswers(t *testing.T) {
 					require.ErrorIs(t, q.Err, context.DeadlineExceeded, q.Queue)
 					if i < 4 || i >= 8 { // four are read at a time; four more may be asked as the time ends
 						require.Equal(t, i < 4, !q.At.IsZero(), q.Queue)
+						kind := chanqfindings.Unreachable
+						if i >= 4 {
+							kind = chanqfindings.Unknown
+						}
+						require.Equal(t, kind, chanqfindings.Of(q.Figures, chanqfindings.Limits{}, time.Now())[0].Kind, q.Queue)
 					}
 					require.Nil(t, q.Admin)
 				}

@@ -189,20 +189,12 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 				file = held
 			case <-within.Done():
 			}
-			locks := func(ctx context.Context, queue string) ([]chanqadmin.Lock, error) {
-				if len(file) > 0 {
-					return file, nil
-				}
-				return chanqadmin.Locks(ctx, db, queue, cfg)
-			}
 			for ctx.Err() == nil {
 				i := int(asked.Add(1)) - 1
 				if i >= len(queues) {
 					return
 				}
-				results <- result{i, examine(ctx, queues[i], func(ctx context.Context) (*chanqadmin.Queue, error) {
-					return chanqadmin.Open(ctx, db, queues[i], cfg)
-				}, locks, len(file) > 0)}
+				results <- result{i, examine(ctx, db, cfg, queues[i], file)}
 			}
 		})
 	}
@@ -236,34 +228,32 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	return all
 }
 
-// inFile is a queue of a SQLite file, whose locks were read for all its queues.
-type inFile struct {
+// WithLocks is a queue whose locks are known: those of a SQLite file are looked for once for all its queues.
+type WithLocks struct {
 	*chanqadmin.Queue
-	locks locker
+	Found []chanqadmin.Lock
+	Err   error
 }
 
-func (q inFile) Locks(ctx context.Context) ([]chanqadmin.Lock, error) { return q.locks(ctx, q.Name()) }
+// Locks returns Found and Err.
+func (q WithLocks) Locks(context.Context) ([]chanqadmin.Lock, error) { return q.Found, q.Err }
 
-type (
-	opener = func(context.Context) (*chanqadmin.Queue, error)
-	locker = func(context.Context, string) ([]chanqadmin.Lock, error)
-)
-
-func examine(ctx context.Context, queue string, open opener, locks locker, file bool) Examined {
+// examine opens a queue and looks at it. file has the lock of its file, if that is locked.
+func examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queue string, file []chanqadmin.Lock) Examined {
 	within, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	q, err := open(within)
+	q, err := chanqadmin.Open(within, db, queue, cfg)
 	switch {
-	case err == nil && file:
-		return Examined{Look(ctx, inFile{q, locks}), q}
+	case err == nil && len(file) > 0:
+		return Examined{Look(ctx, WithLocks{q, file, nil}), q}
 	case err == nil:
 		return Examined{Look(ctx, q), q}
 	}
-	f := Figures{Queue: queue, At: time.Now(), Err: err}
-	again, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
-	if !errors.Is(err, chanq.ErrNoSchema) {
-		f.Locks, _ = locks(again, queue) // of the tables that all queues share
+	f := Figures{Queue: queue, At: time.Now(), Err: err, Locks: file}
+	if len(file) == 0 && !errors.Is(err, chanq.ErrNoSchema) {
+		again, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
+		f.Locks, _ = chanqadmin.Locks(again, db, queue, cfg) // of the tables that all queues share
 	}
 	return Examined{Figures: f}
 }

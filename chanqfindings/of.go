@@ -140,6 +140,8 @@ func (e *examination) unread() bool {
 		return false
 	case err == nil:
 		e.add(Unknown, Warning, e.At, ".", "the last figures are "+lasting(e.now.Sub(e.At))+" old", "chanq doctor {queue} looks for the cause")
+	case e.At.IsZero(): // see Examine
+		e.add(Unknown, Warning, time.Time{}, ".", "the database has not been asked in time", "chanq doctor {queue} looks at this queue alone")
 	case errors.As(err, &op) && op.Unknown, errors.As(err, &network), errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chanq.ErrUnavailable),
 		errors.Is(err, context.DeadlineExceeded):
 		e.add(Unreachable, Failure, time.Time{}, ".", "the database does not answer", "repair the database, or the network to it: programs then continue by themselves")

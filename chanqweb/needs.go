@@ -75,21 +75,13 @@ func (s *store) placeToLook(w *watched) func(context.Context) (func(), error) {
 	}
 }
 
-// inFile is a queue of a SQLite file, whose locks were read for all its queues.
-type inFile struct {
-	*chanqadmin.Queue
-	reading[fileLocks]
-}
-
-func (q inFile) Locks(context.Context) ([]chanqadmin.Lock, error) { return q.Value.list, q.Err }
-
 // look reads the figures of a queue. Its error is in them.
 func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) {
 	at, file := w.opened.known(), s.file.known()
 	file.Value.is = file.Value.is && file.Err == nil
 	switch {
 	case at.Value.queue != nil && file.Value.is:
-		f = chanqfindings.Look(ctx, inFile{at.Value.queue, file})
+		f = chanqfindings.Look(ctx, chanqfindings.WithLocks{Queue: at.Value.queue, Found: file.Value.list, Err: file.Err})
 	case at.Value.queue != nil:
 		f = chanqfindings.Look(ctx, at.Value.queue)
 	default:
