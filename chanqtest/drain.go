@@ -103,6 +103,7 @@ func (d *drain) once() (died bool) {
 	}
 	switch {
 	case died:
+		clear(d.untouched) // until they expire, its leases and slots keep other consumers from what is ready
 		return true
 	case err != nil:
 		d.Fatalf("chanqtest: Drain: a part returned an error: %v", err)
