@@ -295,15 +295,17 @@ func (s schema) migrate(ctx context.Context, end string) error {
 			return err
 		}
 	}
+	before := found.Version
 	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
 		return err
 	}
+	whole = found.Version >= sqlbatch.Version && (whole || before < sqlbatch.Version) // or another process was first
 	spec, _, err := s.change(found)
 	if err != nil {
 		return err
 	}
 	s.q.render(spec.Slots)
-	if !whole || found.Version < sqlbatch.Version {
+	if !whole {
 		for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
 			if err := s.apply(m); err != nil {
 				return fmt.Errorf("migration %d: %w", m.Number, err)
@@ -311,7 +313,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 		}
 	}
 	record := s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
-	if whole && found.Version >= sqlbatch.Version { // the permission to update the row is enough
+	if whole { // the permission to update the row is enough
 		record = s.q.table.SQL.Configure(spec.policy())
 	}
 	if err := s.run(record, nil); err != nil {

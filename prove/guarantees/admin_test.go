@@ -40,6 +40,7 @@ var admin = []test{
 	{"OpenReportsAMissingSchema", noSchema},
 	{"OpenAndMigrateReturnErrNewerSchema", newerSchema},
 	{"ManyGoroutinesMayMigrateSimultaneouslyAndAgain", migrateTogether},
+	{"AMigrationThatWaitedForAnotherCreatesNothing", migrateSecond},
 	{"MigrateCreatesADroppedIndexAgainAndNothingElse", droppedIndex},
 	{"TheStatementsOfSchemaCreateAQueue", schemaByHand},
 }
@@ -638,6 +639,43 @@ func migrateTogether(w *world) {
 	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
 	w.requireState(q, id, chanqadmin.StateReady)
 	require.True(w, testdb.Stats(w, q).Paused, "migrating again changes nothing")
+}
+
+// migrateSecond: a migration that waits for the lock finds the queue that another one has created meanwhile.
+func migrateSecond(w *world) {
+	w.Open()
+	faults, slow := w.ConnectTables()
+	waits, gate := make(chan struct{}), make(chan struct{})
+	creates := 0
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if strings.Contains(op.Text, "CREATE TABLE") && strings.Contains(op.Text, "chanq_late") {
+			creates++
+		}
+		if waits != nil && defines(op) {
+			close(waits)
+			waits = nil
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	migrated := make(chan error, 1)
+	seen := waits
+	go func() {
+		migrated <- chanq.Migrate(w.Soon(), slow, "late", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}})
+	}()
+	select {
+	case <-seen:
+	case err := <-migrated:
+		require.FailNow(w, "it takes no lock", "%v", err)
+	}
+	require.NoError(w, chanq.Migrate(w.Soon(), w.Tables(), "late", chanq.Config{Spec: chanq.Spec{MaxAttempts: 5}}))
+	close(gate)
+	require.NoError(w, <-migrated)
+	require.Zero(w, creates)
+	q, err := chanqadmin.Open(w.Soon(), w.DB, "late", chanq.Config{})
+	require.NoError(w, err)
+	spec, _ := q.Opened()
+	require.Equal(w, 3, spec.MaxAttempts, "the later one stores its Spec")
 }
 
 func schemaByHand(w *world) {
