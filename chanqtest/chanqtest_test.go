@@ -97,7 +97,7 @@ func TestSentShowsWhatWaitsInTheOrderOfClaims(t *testing.T) {
 			return chanq.RetryAfter(5*time.Hour, errors.New("no network"))
 		})
 		sent := lines(chanqtest.Sent(t, jobs))
-		require.Equal(t, `welcome {"To":"now"} in 5h0m0s attempts 1: no network`, sent[len(sent)-1], "%q", sent)
+		require.Regexp(t, `^welcome {"To":"now"} in 5h0m\d+s attempts 1: no network$`, sent[len(sent)-1], "%q", sent)
 	})
 }
 
@@ -128,7 +128,10 @@ func TestWorkHandlesWhatIsDueAndReturnsTheOutcomes(t *testing.T) {
 		}, lines(outcomes))
 		require.Equal(t, []string{"tea"}, lines(chanqtest.Sent(t, parcels)))
 		require.Len(t, chanqtest.Sent(t, orders), 3)
-		require.Empty(t, chanqtest.Work(t, orders, func(context.Context, *chanq.Lease[string]) error { return nil }))
+		chanqtest.Work(t, orders, func(_ context.Context, l *chanq.Lease[string]) error {
+			require.Contains(t, []string{"away", "bomb"}, l.Body, "on a slow machine their retries are due")
+			return nil
+		})
 	})
 }
 

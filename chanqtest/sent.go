@@ -70,7 +70,12 @@ func Sent[T any](t testing.TB, q *chanq.Queue[T]) []Message {
 	t.Helper()
 	n := q.Names()
 	a := databaseWith(t, "Sent", n).adminOf(t, "Sent", n.Queue, n.Schema)
-	ready, scheduled := list(t, "Sent", a, chanqadmin.StateReady, mostSent), list(t, "Sent", a, chanqadmin.StateScheduled, mostSent)
+	scheduled, ready := list(t, "Sent", a, chanqadmin.StateScheduled, mostSent), list(t, "Sent", a, chanqadmin.StateReady, mostSent)
+	due := map[chanq.ID]bool{}
+	for _, e := range ready {
+		due[e.ID] = true
+	}
+	scheduled = slices.DeleteFunc(scheduled, func(e chanqadmin.Entry) bool { return due[e.ID] }) // due since that list
 	slices.SortStableFunc(scheduled, func(a, b chanqadmin.Entry) int { return a.DueAt.Compare(b.DueAt) })
 	messages := make([]Message, 0, len(ready)+len(scheduled))
 	for _, e := range append(ready, scheduled...) {

@@ -264,7 +264,7 @@ func migratingProcesses(w *world) {
 	}
 	w.Open()
 	var all []*process
-	for range testdb.Of(6, 32) {
+	for range testdb.Of(6, 16) {
 		all = append(all, w.spawn(migrates))
 	}
 	for _, p := range all {
