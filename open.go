@@ -281,19 +281,8 @@ func (s schema) migrate(ctx context.Context, end string) error {
 			return err
 		}
 	}
-	if !whole && end == "" {
-		if err := s.prepare(); err != nil {
-			return err
-		}
-	}
-	if err := runAll(s.run, s.q.table.Dialect.Begin()); err != nil { // which excludes all other changes
+	if err := s.begin(whole, end == ""); err != nil {
 		return err
-	}
-	if !whole { // the table of queues may be missing
-		registry := s.q.table.Dialect.Migrations(s.q.names)[0]
-		if err := runAll(s.run, registry.Statements[:registry.Registry]); err != nil {
-			return err
-		}
 	}
 	before := found.Version
 	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
@@ -306,10 +295,8 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	}
 	s.q.render(spec.Slots)
 	if !whole {
-		for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
-			if err := s.apply(m); err != nil {
-				return fmt.Errorf("migration %d: %w", m.Number, err)
-			}
+		if err := s.apply(); err != nil {
+			return err
 		}
 	}
 	record := s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
@@ -322,15 +309,37 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
 }
 
-func (s schema) apply(m sqlbatch.Migration) error {
-	texts := m.Statements
-	if m.Former.Ask != "" {
-		former := func(*sql.Rows) error { texts = append([]string{m.Former.Add}, texts...); return nil }
-		if err := s.run(sqlbatch.Statement{Text: m.Former.Ask}, former); err != nil {
-			return err
+// begin begins the transaction of a migration, which excludes all others. Unless the queue is whole, the table of
+// queues may be missing.
+func (s schema) begin(whole, prepare bool) error {
+	texts := s.q.table.Dialect.Begin()
+	if !whole {
+		if prepare {
+			if err := s.prepare(); err != nil {
+				return err
+			}
 		}
+		registry := s.q.table.Dialect.Migrations(s.q.names)[0]
+		texts = slices.Concat(texts, registry.Statements[:registry.Registry])
 	}
 	return runAll(s.run, texts)
+}
+
+func (s schema) apply() (err error) {
+	for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
+		texts := m.Statements
+		if m.Former.Ask != "" {
+			former := func(*sql.Rows) error { texts = append([]string{m.Former.Add}, texts...); return nil }
+			err = s.run(sqlbatch.Statement{Text: m.Former.Ask}, former)
+		}
+		if err == nil {
+			err = runAll(s.run, texts)
+		}
+		if err != nil {
+			return fmt.Errorf("migration %d: %w", m.Number, err)
+		}
+	}
+	return nil
 }
 
 // prepare prepares a database that has no table.

@@ -50,26 +50,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int,
 	stuck, err := from.core.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
 			if from.core.engine.Begin(l.lease) {
-				input := &piped{delivery: l.Delivery}
-				input.Begin(l.lease, &input.delivery)
-				from.core.attempt(func() error {
-					out, err := invokeForOutputs(from.core, l, fn)
-					if err != nil {
-						return err
-					}
-					return appendOutputs(&input.Item, to.core, out)
-				}, func(took time.Duration, err error) {
-					defer from.core.engine.Done(l.lease)
-					if err != nil {
-						from.core.dispose(&l.Delivery, took, err)
-						return
-					}
-					o := HandlerOutcome{Kind: OutcomeAck}
-					if !p.Add(&input.Item) {
-						o.Kind = OutcomeNone
-					}
-					from.core.handled(&l.Delivery, o, took, nil)
-				})
+				pipeOne(p, from.core, to.core, l, fn)
 			}
 		}
 	})
@@ -93,6 +74,31 @@ func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int,
 		}
 	}
 	return err
+}
+
+// pipeOne calls fn for a lease, and gives its outputs to p.
+func pipeOne[In, Out any](p *pipe.Pipe, from *consumer, to *queue, l *Lease[In],
+	fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
+	input := &piped{delivery: l.Delivery}
+	input.Begin(l.lease, &input.delivery)
+	from.attempt(func() error {
+		out, err := invokeForOutputs(from, l, fn)
+		if err != nil {
+			return err
+		}
+		return appendOutputs(&input.Item, to, out)
+	}, func(took time.Duration, err error) {
+		defer from.engine.Done(l.lease)
+		if err != nil {
+			from.dispose(&l.Delivery, took, err)
+			return
+		}
+		o := HandlerOutcome{Kind: OutcomeAck}
+		if !p.Add(&input.Item) {
+			o.Kind = OutcomeNone
+		}
+		from.handled(&l.Delivery, o, took, nil)
+	})
 }
 
 // piped is an input with its delivery. Its lease would keep its body in memory until the outputs are stored.

@@ -27,40 +27,28 @@ const heardFor = 25 * time.Second
 func (h *heartbeat) run(ctx context.Context) {
 	chore := h.cfg.Task("consumers", "join")
 	defer chore.End()
-	order := h.of.owner.order // of an ordered queue, otherwise nil
 	former, _ := h.of.membership.Until()
 	for ctx.Err() == nil {
-		timeout, pause := h.cfg.patience(), h.cfg.LeaseFor/3
-		as := h.cfg.Consumer
-		if order == nil {
+		as, pause := h.cfg.Consumer, h.cfg.LeaseFor/3
+		if h.of.owner.order == nil {
 			as.For, pause = heardFor, min(pause, heardFor*2/5)
 		}
 		as.ID = h.of.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()
-		_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Join(as), nil)
+		_, err := h.do(ctx, h.cfg.patience(), h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)
-		if err != nil && order != nil {
-			pause /= 4
-		}
-		if err == nil && order != nil {
-			begins, lasts := h.of.membership.Joined(lease.After(began, h.cfg.LeaseFor))
-			if !lasts {
-				pause = 0
-			}
-			if begins {
-				order.Hurry() // slots might be free
-			}
-			h.of.owner.extender.Wake() // leases may last longer now
+		if h.of.owner.order != nil {
+			pause = h.keepSlots(began, pause, err)
 		}
 		if err == nil {
 			joined := base.Now()
 			if as.ID != former {
 				// A late heartbeat might have prolonged it in the database
-				_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Leave(former), nil)
+				_, err := h.do(ctx, h.cfg.patience(), h.cfg.Table.SQL.Leave(former), nil)
 				h.mind("leave", err) // otherwise it expires there
 				former = as.ID
 			}
-			h.mind("join", h.learnPolicy(ctx, timeout))
+			h.mind("join", h.learnPolicy(ctx, h.cfg.patience()))
 			pause -= base.Now() - joined // these do not delay the next heartbeat
 		}
 		batch.Sleep(ctx, pause)
@@ -69,10 +57,26 @@ func (h *heartbeat) run(ctx context.Context) {
 		// A failure does not matter: the row expires.
 		id, _ := h.of.membership.Until()
 		_, err := h.do(h.of.ending.abandoned, min(h.cfg.StatementTimeout, StoreFor), h.cfg.Table.SQL.Leave(id), nil)
-		if err == nil && order != nil {
+		if err == nil && h.of.owner.order != nil {
 			h.cfg.Signals.Wake() // its slots are free, and the shares of other consumers are greater
 		}
 	}
+}
+
+// keepSlots applies a heartbeat of the owner of slots, which began at began. It returns the pause until the next one.
+func (h *heartbeat) keepSlots(began, pause time.Duration, err error) time.Duration {
+	if err != nil {
+		return pause / 4
+	}
+	begins, lasts := h.of.membership.Joined(lease.After(began, h.cfg.LeaseFor))
+	if begins {
+		h.of.owner.order.Hurry() // slots might be free
+	}
+	h.of.owner.extender.Wake() // leases may last longer now
+	if !lasts {
+		return 0
+	}
+	return pause
 }
 
 // ErrNoQueue is the failure of a consumer whose queue was dropped.

@@ -87,19 +87,13 @@ func (o *owner) Stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	var released []*lease.Lease
 	var slots notify.Slots
 	for _, l := range leases {
-		if err := l.Outcome(); err != nil {
-			failed, ok := err.(*lease.FailedError)
-			if refused := ok && failed.Refused; refused || err == lease.ErrLost {
-				if report := o.Lost(l, !refused); report != nil {
-					report()
-				}
-			}
+		switch err := l.Outcome(); {
+		case err != nil:
+			o.reportLost(l, err)
 			continue
-		}
-		if l.Op == lease.Ack || l.Op == lease.Dead {
+		case l.Op == lease.Ack || l.Op == lease.Dead:
 			continue
-		}
-		if l.Op == lease.Release {
+		case l.Op == lease.Release:
 			released = append(released, l)
 		}
 		if l.Message != nil {
@@ -115,6 +109,18 @@ func (o *owner) Stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 	// pause.
 	if t.Nacked > 0 || t.Released > 0 && o.load.stop.Err() != nil {
 		o.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
+	}
+}
+
+// reportLost reports a lease that a settle found lost or refused.
+func (o *owner) reportLost(l *lease.Lease, err error) {
+	failed, ok := err.(*lease.FailedError)
+	refused := ok && failed.Refused
+	if !refused && err != lease.ErrLost {
+		return
+	}
+	if report := o.Lost(l, !refused); report != nil {
+		report()
 	}
 }
 

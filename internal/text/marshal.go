@@ -47,18 +47,23 @@ func invalid(v reflect.Value, seen map[reflect.Value]bool) (path string, found b
 			}
 		}
 	case reflect.Map, reflect.Slice, reflect.Array:
-		if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() != reflect.Map {
-			// JSON has them as Base64, unless their type encodes them itself.
-			own := v.Type().Implements(reflect.TypeFor[json.Marshaler]())
-			return "", own && v.Kind() == reflect.Slice && !utf8.Valid(v.Bytes())
+		return invalidItem(v, seen)
+	}
+	return "", false
+}
+
+func invalidItem(v reflect.Value, seen map[reflect.Value]bool) (path string, found bool) {
+	if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() != reflect.Map {
+		// JSON has them as Base64, unless their type encodes them itself.
+		own := v.Type().Implements(reflect.TypeFor[json.Marshaler]())
+		return "", own && v.Kind() == reflect.Slice && !utf8.Valid(v.Bytes())
+	}
+	for k, x := range v.Seq2() {
+		if path, found = invalid(x, seen); !found {
+			path, found = invalid(k, seen)
 		}
-		for k, x := range v.Seq2() {
-			if path, found = invalid(x, seen); !found {
-				path, found = invalid(k, seen)
-			}
-			if found {
-				return fmt.Sprintf("[%v]%s", k, path), true
-			}
+		if found {
+			return fmt.Sprintf("[%v]%s", k, path), true
 		}
 	}
 	return "", false
