@@ -2,11 +2,8 @@ package chanqfindings_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,19 +15,17 @@ import (
 	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/prove/trouble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.EmulatorVersions, testdb.SQLiteFile, testdb.Postgres, testdb.SQLServer}
 
-// ward has a queue in trouble, and a healthy one that is used all the time.
+// ward is where queues are in trouble.
 type ward struct {
-	*testdb.World
-	limits chanqfindings.Limits
-	queues map[string]*chanqadmin.Queue
-	last   map[string][]chanqfindings.Finding
-	frees  []func() // end what hangs, before consumers are shut down
+	*trouble.Ward
+	last map[string][]chanqfindings.Finding
 }
 
 // soon is how long after its threshold a finding may appear, and how long after the end of its fault it may last.
@@ -43,7 +38,7 @@ var none = kinds{}
 // found looks at a queue.
 func (w *ward) found(queue string) kinds {
 	w.Helper()
-	w.last[queue] = chanqfindings.Of(chanqfindings.Look(w.Soon(), w.queues[queue]), w.limits, time.Now())
+	w.last[queue] = chanqfindings.Of(chanqfindings.Look(w.Soon(), w.Queues[queue]), w.Limits, time.Now())
 	list := kinds{}
 	for _, f := range w.last[queue] {
 		require.NotEmpty(w, f.Text)
@@ -74,156 +69,50 @@ func (w *ward) becomes(within time.Duration, before, want kinds) chanqfindings.F
 	}
 }
 
-// queue creates the queue in trouble.
-func (w *ward) queue(cfg chanq.Config) *chanq.Queue[string] {
-	w.Helper()
-	q := w.Queue("orders", cfg)
-	w.queues["orders"] = testdb.Admin(q)
-	return q
-}
-
-// handle starts a consumer.
-func (w *ward) handle(q *chanq.Queue[string], cfg chanq.ConsumerConfig, workers int, fn func(context.Context, *chanq.Lease[string]) error) *chanq.Consumer[string] {
-	w.Helper()
-	registered := func() int {
-		list, err := testdb.Admin(q).Consumers(w.Soon())
-		require.NoError(w, err)
-		return len(list)
-	}
-	before := registered()
-	c, err := q.Consume(context.Background(), cfg)
-	require.NoError(w, err)
-	ended := make(chan struct{})
-	go func() { // ends with the consumer
-		defer close(ended)
-		_ = c.Handle(workers, fn)
-	}()
-	w.Cleanup(func() {
-		w.Heal()
-		for _, free := range w.frees {
-			free()
-		}
-		_ = c.Shutdown(testdb.Soon(w))
-		<-ended
-	})
-	testdb.Eventually(w, "the consumer is registered", func() bool { return registered() > before })
-	return c
-}
-
-func well(context.Context, *chanq.Lease[string]) error { return nil }
-
-func texts(n int) []chanq.Message[string] {
-	list := make([]chanq.Message[string], n)
-	for i := range list {
-		list[i].Body = "invoice"
-		if i%10 > 0 {
-			list[i].Body = "card"
-		}
-	}
-	return list
+// admit returns a ward without queues.
+func admit(world *testdb.World) *ward {
+	return &ward{trouble.NewWard(world, chanq.Hooks{}), map[string][]chanqfindings.Finding{}}
 }
 
 // hospital runs a test with a healthy queue and one in trouble.
 func hospital(t *testing.T, engines []testdb.Engine, test func(*ward)) {
 	testdb.OnEach(t, engines, func(world *testdb.World) {
-		w := &ward{World: world, queues: map[string]*chanqadmin.Queue{}, last: map[string][]chanqfindings.Finding{}}
-		if !w.Engine.Bubble {
-			w.limits.Stuck = 3 * time.Second
-		}
-		q := w.Queue("healthy", chanq.Config{})
-		w.queues["healthy"] = testdb.Admin(q)
-		w.handle(q, chanq.ConsumerConfig{}, 2, well)
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		end, ended := make(chan struct{}), make(chan struct{})
-		go func() { // ends with the test
-			defer close(ended)
-			for {
-				select {
-				case <-end:
-					return
-				case <-time.After(200 * time.Millisecond):
-					_, _ = p.Send(context.Background(), chanq.Message[string]{Body: "card"})
-				}
-			}
-		}()
-		w.Cleanup(func() {
-			w.Heal()
-			close(end)
-			<-ended
-		})
-		testdb.Eventually(w, "the healthy queue has a consumer", func() bool {
-			list, err := w.queues["healthy"].Consumers(w.Soon())
-			return err == nil && len(list) > 0
-		})
+		w := admit(world)
+		w.Healthy()
 		test(w)
 	})
 }
 
-// rejects dead-letters messages of one type.
-func rejects(_ context.Context, l *chanq.Lease[string]) error {
-	if l.Body == "invoice" {
-		return chanq.DeadLetter(errors.New(`parse invoice: unknown currency "XBT"`))
-	}
-	return nil
-}
-
 func TestMessagesOfOneTypeThatDieAreFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
-		q := w.queue(chanq.Config{})
-		w.handle(q, chanq.ConsumerConfig{}, 2, rejects)
-		testdb.Send(w, q, texts(60)...)
+		end := trouble.Poison(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.Dead})
 		require.Regexp(w, `^[1-6] messages? (is|are) dead, the last for .+: parse invoice: unknown currency "XBT"$`, f.Text)
 		if w.Engine.Bubble {
 			require.Contains(w, f.Text, "for less than 1 s:")
 		}
 		require.Equal(w, "q/orders/failures", f.Path)
-		testdb.Eventually(w, "all are dead", func() bool { return testdb.Stats(w, q).Dead == 6 })
-		_, err := testdb.Purge(w.Soon(), q, chanqadmin.StateDead)
-		require.NoError(w, err)
+		end()
 		w.becomes(soon, kinds{chanqfindings.Dead}, none)
 	})
 }
 
 func TestMessagesThatAreAllRetriedAreFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
-		q := w.queue(chanq.Config{})
-		var fixed atomic.Bool
-		w.handle(q, chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { return time.Second }}, 8, func(context.Context, *chanq.Lease[string]) error {
-			if fixed.Load() {
-				return nil
-			}
-			return errors.New("POST https://pay.example/charge: 503 Service Unavailable")
-		})
-		testdb.Send(w, q, texts(60)...)
+		end := trouble.Retried(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.Failing})
 		require.Regexp(w, `^all of the last \d+ attempts failed(: POST https://pay.example/charge: 503 Service Unavailable)?$`, f.Text)
 		if w.Engine.Bubble { // elsewhere all may be ready or leased when it looks
 			require.Contains(w, f.Text, ": POST ")
 		}
 		require.Equal(w, chanqfindings.Failure, f.Severity)
-		fixed.Store(true)
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		testdb.SendBy(w, p, texts(60)...)
+		end()
 		w.becomes(2*soon, kinds{chanqfindings.Failing}, none)
 	})
 }
 
-// hangs returns a handler whose first n calls hang until free is called.
-func hangs(w *ward, n int64) (handler func(context.Context, *chanq.Lease[string]) error, free func()) {
-	gate, calls := make(chan struct{}), atomic.Int64{}
-	open := sync.OnceFunc(func() { close(gate) })
-	w.frees = append(w.frees, open)
-	return func(context.Context, *chanq.Lease[string]) error {
-		if calls.Add(1) <= n {
-			<-gate
-		}
-		return nil
-	}, open
-}
-
 // stuckIn is how long after the start a message counts as stuck.
-func (w *ward) stuckIn() time.Duration { return max(w.limits.Stuck, time.Minute) + soon }
+func (w *ward) stuckIn() time.Duration { return max(w.Limits.Stuck, time.Minute) + soon }
 
 func TestHandlersThatAllHangAreFoundWithABacklog(t *testing.T) { stuck(t, 50) }
 
@@ -234,12 +123,9 @@ func stuck(t *testing.T, messages int) {
 		t.Run(kind.String(), func(t *testing.T) {
 			hospital(t, engines, func(w *ward) {
 				if kind == chanq.KindOrdered && !w.Engine.Bubble {
-					w.limits.Stuck = 20 * time.Second
+					w.Limits.Stuck = 20 * time.Second
 				}
-				q := w.queue(chanq.Config{Spec: chanq.Spec{Kind: kind}})
-				handler, free := hangs(w, 4)
-				w.handle(q, chanq.ConsumerConfig{Name: "web-6", Prefetch: 4}, 4, handler)
-				testdb.Send(w, q, texts(messages)...)
+				free := trouble.AllStuck(w.Ward, kind, messages)
 				w.becomes(w.stuckIn(), none, kinds{chanqfindings.Stuck})
 				time.Sleep(2 * time.Second) // not all were claimed at the same moment
 				f := w.becomes(soon, nil, kinds{chanqfindings.Stuck})
@@ -256,37 +142,13 @@ func stuck(t *testing.T, messages int) {
 
 func TestOneMessageOfSeveralThatIsStuckIsFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
-		q := w.queue(chanq.Config{})
-		gate, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		open, stop := sync.OnceFunc(func() { close(gate) }), sync.OnceFunc(func() { close(end); <-ended })
-		w.frees = append(w.frees, open)
-		pause := 10 * time.Millisecond
-		w.handle(q, chanq.ConsumerConfig{Name: "web-6", Prefetch: 8}, 8, func(_ context.Context, l *chanq.Lease[string]) error {
-			if l.Body == "hangs" {
-				<-gate
-			} else {
-				time.Sleep(pause)
-			}
-			return nil
-		})
-		testdb.Send(w, q, chanq.Message[string]{Body: "hangs"})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		w.Cleanup(stop)
-		go func() { // until stop is called
-			defer close(ended)
-			for {
-				select {
-				case <-end:
-					return
-				case <-time.After(pause):
-					_, _ = p.SendBatch(context.Background(), texts(4)...)
-				}
-			}
-		}()
+		end := trouble.OneStuck(w.Ward)
 		f := w.becomes(w.stuckIn(), none, kinds{chanqfindings.Stuck})
-		stop()
 		require.Regexp(w, `^(1 of \d+ messages in hand has|the only message in hand has) been leased for .*, by web-6$`, f.Text)
-		open()
+		if w.Engine.Bubble {
+			require.Equal(w, chanqfindings.Warning, f.Severity)
+		}
+		end()
 		w.becomes(soon, kinds{chanqfindings.Stuck}, none)
 	})
 }
@@ -296,41 +158,11 @@ func TestAKilledConsumerIsFound(t *testing.T) {
 	for _, ready := range []int{0, 40} {
 		t.Run(fmt.Sprintf("%d ready", ready), func(t *testing.T) {
 			hospital(t, engines, func(w *ward) {
-				w.limits.Stuck = time.Hour
-				q := w.queue(chanq.Config{})
-				faults, db := w.Connect()
-				there := testdb.OpenOn[string](w, db, "orders", chanq.Config{})
-				c, err := there.Consume(context.Background(), chanq.ConsumerConfig{Name: "web-6", Prefetch: 3, LeaseFor: 10 * time.Minute})
-				require.NoError(w, err)
-				testdb.End(w, c)
-				testdb.Send(w, q, texts(3)...)
-				leases := testdb.Take(w, c, 3)
-				began := time.Now()
-				for w.Engine.Bubble && time.Since(began) < 50*time.Second { // it is heard
-					require.Empty(w, w.found("orders"), "%+v", w.last["orders"])
-					time.Sleep(time.Second)
-				}
-				gone := make(chan struct{})
-				faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hold(gone) })
-				back := sync.OnceFunc(func() { faults.Inject(nil); close(gone) })
-				w.Cleanup(back)
-				if ready > 0 {
-					testdb.Send(w, q, texts(ready)...)
-				}
+				w.Limits.Stuck = time.Hour
+				end := trouble.Killed(w.Ward, ready)
 				f := w.becomes(25*time.Second+soon, none, kinds{chanqfindings.ConsumerLost})
 				require.Regexp(w, `^consumer web-6 is not heard, with 3 messages in hand, the last taken .* ago; no other runs$`, f.Text)
-				back()
-				for _, l := range leases {
-					_ = l.Ack()
-				}
-				if ready > 0 {
-					w.handle(q, chanq.ConsumerConfig{}, 2, well)
-					go func() {
-						for l := range c.C() {
-							_ = l.Ack()
-						}
-					}()
-				}
+				end()
 				w.becomes(soon, kinds{chanqfindings.ConsumerLost}, none)
 			})
 		})
@@ -339,17 +171,7 @@ func TestAKilledConsumerIsFound(t *testing.T) {
 
 func TestALockedTableIsFound(t *testing.T) {
 	hospital(t, []testdb.Engine{testdb.Emulator, testdb.EmulatorVersions, testdb.Postgres, testdb.SQLServer}, func(w *ward) {
-		q := w.queue(chanq.Config{})
-		w.handle(q, chanq.ConsumerConfig{}, 2, well)
-		testdb.Eventually(w, "it is registered", func() bool { return len(w.consumers()) == 1 })
-		lock := map[string]string{
-			"postgres":  `SET LOCAL application_name = 'nightly-report'; LOCK TABLE chanq_orders`,
-			"sqlserver": `SELECT TOP (0) id FROM chanq_orders WITH (TABLOCKX, HOLDLOCK)`,
-		}[w.Engine.Dialect.Name()]
-		tx, err := w.DB.BeginTx(context.Background(), nil)
-		require.NoError(w, err)
-		_, err = tx.ExecContext(w.Soon(), lock)
-		require.NoError(w, err)
+		end := trouble.LockedTable(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.Locked})
 		require.Regexp(w, `^locked by .+ \(session \d+\)( for .+)?$`, f.Text)
 		if w.Engine.Dialect.Name() == "postgres" {
@@ -364,31 +186,17 @@ func TestALockedTableIsFound(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		require.NoError(w, tx.Rollback())
+		end()
 		w.becomes(soon, kinds{chanqfindings.Locked}, none)
 	})
-}
-
-func (w *ward) consumers() []chanqadmin.ConsumerInfo {
-	list, err := w.queues["orders"].Consumers(w.Soon())
-	require.NoError(w, err)
-	return list
 }
 
 // All queues of the file are locked, and no consumer can send a heartbeat. No other program has a database in memory.
 func TestAFileThatIsLockedForWritingIsOneFinding(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.SQLiteFile, testdb.SQLite}, func(world *testdb.World) {
-		w := &ward{World: world, queues: map[string]*chanqadmin.Queue{}, last: map[string][]chanqfindings.Finding{}}
-		q := w.queue(chanq.Config{})
-		w.queues["healthy"] = testdb.Admin(w.Queue("healthy", chanq.Config{}))
-		w.handle(q, chanq.ConsumerConfig{}, 2, well)
-		testdb.Eventually(w, "it is registered", func() bool { return len(w.consumers()) == 1 })
-		require.Empty(w, w.found("orders"))
-		_, other := w.Connect()
-		tx, err := other.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		_, err = tx.ExecContext(w.Soon(), "UPDATE chanq__queues SET paused = paused")
-		require.NoError(w, err)
+		w := admit(world)
+		w.Queues["healthy"] = testdb.Admin(w.Queue("healthy", chanq.Config{}))
+		end := trouble.LockedFile(w.Ward)
 		for range testdb.Of(60, 3) {
 			var all []chanqfindings.Finding
 			for _, queue := range []string{"orders", "healthy"} {
@@ -400,7 +208,7 @@ func TestAFileThatIsLockedForWritingIsOneFinding(t *testing.T) {
 			require.Empty(w, all[0].Queue)
 			time.Sleep(time.Second)
 		}
-		require.NoError(w, tx.Rollback())
+		end()
 		for began := time.Now(); len(w.found("orders")) > 0; time.Sleep(time.Second) {
 			require.Less(w, time.Since(began), soon, "%+v", w.last["orders"])
 		}
@@ -410,54 +218,41 @@ func TestAFileThatIsLockedForWritingIsOneFinding(t *testing.T) {
 
 func TestAQueueThatNothingConsumesIsFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
-		q := w.queue(chanq.Config{})
-		require.Empty(w, w.found("orders"), "it is empty")
-		testdb.Send(w, q, texts(12)...)
+		end := trouble.Unconsumed(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.NoConsumer})
 		require.Regexp(w, `^no consumer runs; 12 messages wait, the oldest for .+$`, f.Text)
-		w.handle(q, chanq.ConsumerConfig{}, 2, well)
+		end()
 		w.becomes(soon, kinds{chanqfindings.NoConsumer}, none)
 	})
 }
 
 func TestAPausedQueueIsFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
-		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, texts(12)...)
-		require.NoError(w, w.queues["orders"].Pause(w.Soon(), chanqadmin.Change{Actor: "ada", Reason: "deploying 4.2"}))
+		end := trouble.Paused(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.Paused})
 		require.Regexp(w, `^paused for .+ by ada: deploying 4.2$`, f.Text)
 		require.Equal(w, chanqfindings.Notice, f.Severity)
-		w.handle(q, chanq.ConsumerConfig{}, 2, well)
-		testdb.Eventually(w, "it is registered", func() bool { return len(w.consumers()) == 1 })
-		require.NoError(w, w.queues["orders"].Resume(w.Soon()))
+		end()
 		w.becomes(soon, kinds{chanqfindings.Paused}, none)
 	})
 }
 
 func TestAKeyThatADeadMessageBlocksIsFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
-		w.limits.Late = 5 * time.Second // longer than it takes until the message is dead
-		q := w.queue(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds}})
-		w.handle(q, chanq.ConsumerConfig{}, 2, rejects)
-		ms := texts(9)
-		for i := range ms {
-			ms[i].Key = "customer 7"
-		}
-		testdb.Send(w, q, ms...)
+		w.Limits.Late = 5 * time.Second // longer than it takes until the message is dead
+		end := trouble.Blocked(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.BlockedKey, chanqfindings.Dead})
 		require.Equal(w, "8 ready messages of 1 key wait for dead messages of the same key", f.Text)
 		require.Equal(w, "q/orders/slots", f.Path)
-		_, err := testdb.Purge(w.Soon(), q, chanqadmin.StateDead)
-		require.NoError(w, err)
+		end()
 		w.becomes(soon, kinds{chanqfindings.BlockedKey, chanqfindings.Dead}, none)
 	})
 }
 
 func TestADatabaseThatDoesNotAnswerIsFound(t *testing.T) {
 	testdb.OnEach(t, engines, func(world *testdb.World) {
-		w := &ward{World: world, queues: map[string]*chanqadmin.Queue{}, last: map[string][]chanqfindings.Finding{}}
-		w.queue(chanq.Config{})
+		w := admit(world)
+		w.Orders(chanq.Config{})
 		require.Empty(w, w.found("orders"))
 		gate := make(chan struct{})
 		for _, fault := range []faultdb.Fault{w.Broken(false), faultdb.Hold(gate)} {
@@ -475,10 +270,10 @@ func TestADatabaseThatDoesNotAnswerIsFound(t *testing.T) {
 // Handlers need ten seconds, and the consumer has a message in reserve for each.
 func TestSlowHandlersAreNotStuck(t *testing.T) {
 	testdb.OnEach(t, engines[:1], func(world *testdb.World) {
-		w := &ward{World: world, queues: map[string]*chanqadmin.Queue{}, last: map[string][]chanqfindings.Finding{}}
-		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, texts(100)...)
-		w.handle(q, chanq.ConsumerConfig{Prefetch: 16}, 2, func(context.Context, *chanq.Lease[string]) error {
+		w := admit(world)
+		q := w.Orders(chanq.Config{})
+		testdb.Send(w, q, trouble.Texts(100)...)
+		w.Handle(q, chanq.ConsumerConfig{Prefetch: 16}, 2, func(context.Context, *chanq.Lease[string]) error {
 			time.Sleep(10 * time.Second)
 			return nil
 		})
@@ -486,7 +281,7 @@ func TestSlowHandlersAreNotStuck(t *testing.T) {
 		longest := time.Duration(0)
 		for range 200 {
 			require.Empty(w, w.found("orders"), "%+v", w.last["orders"])
-			page, err := w.queues["orders"].List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateLeased}, chanqadmin.List{})
+			page, err := w.Queues["orders"].List(w.Soon(), chanqadmin.Select{State: chanqadmin.StateLeased}, chanqadmin.List{})
 			require.NoError(w, err)
 			for _, e := range page.Entries {
 				longest = max(longest, time.Since(time.UnixMilli(e.Fence>>20)))

@@ -29,13 +29,17 @@
 //	chanq_oldest_ready_seconds        gauge      for how long the oldest ready message has been due
 //	chanq_paused                      gauge      1 or 0
 //	chanq_consumers                   gauge      consumers, of all programs
-//	chanq_up                          gauge      1, or 0 if the queue could not be read; then the others are missing, except chanq_finding
+//	chanq_up                          gauge      1, or 0 if the queue could not be read; then the others are missing, except those of findings
 //	chanq_finding                     gauge      by kind: 1 while something is wrong with the queue, or 0: see package chanqfindings
+//	chanq_finding_info                gauge      1 for each finding, with its severity and, in the label text, its sentence
 //
 // All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each shard of a queue over several
 // databases, for example "orders/east": pass to Watch the result of chanqshards.Queue.Admin for each shard. If WatchAll cannot read the
 // list of queues, chanq_up is 0 with queue "", and it reads those of the last list. Config.Log receives the error, once per change. The metrics do not contain it, because
 // database errors contain names of hosts and users.
+//
+// The sentence of a finding is that of its beginning, renewed after 1, 2, 4, 8 … minutes: each other text is another series. It can
+// contain names of programs and consumers, and errors of handlers without bodies.
 //
 // Neither an unavailable database nor two queues with the same label make a collection fail: the figures are those of the first watched
 // queue that answers. For several databases whose queues have the same names use one Metrics per database, with labels that distinguish
@@ -142,7 +146,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.own() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, consumersDesc, upDesc, findingDesc} {
+	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, consumersDesc, upDesc, findingDesc, textDesc} {
 		ch <- d
 	}
 }

@@ -42,7 +42,7 @@ func scrape(t *testing.T, m *chanqprom.Metrics) map[string]string {
 
 // unfound returns series without those of findings.
 func unfound(seen map[string]string) map[string]string {
-	maps.DeleteFunc(seen, func(name, _ string) bool { return strings.HasPrefix(name, "chanq_finding{") })
+	maps.DeleteFunc(seen, func(name, _ string) bool { return strings.HasPrefix(name, "chanq_finding") })
 	return seen
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ var (
 	consumersDesc = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
 	upDesc        = prometheus.NewDesc("chanq_up", "1, or 0 if the queue could not be read from the database.", []string{"queue"}, nil)
 	findingDesc   = prometheus.NewDesc("chanq_finding", "1 while chanq finds something wrong with a queue, by kind.", []string{"queue", "kind"}, nil)
+	textDesc      = prometheus.NewDesc("chanq_finding_info", "1: the severity and sentence of a finding.", []string{"queue", "kind", "severity", "text"}, nil)
 )
 
 // Source is a queue that can be watched: a *chanqadmin.Queue.
@@ -76,25 +78,52 @@ type look struct {
 	source figured
 	here   bool // it belongs to Watch, and not to WatchAll
 
-	mu    sync.Mutex // guards the field below, and is held during the statements
+	mu    sync.Mutex // guards the fields below, and is held during the statements
 	found chanqfindings.Figures
+	said  map[chanqfindings.Kind]said
+}
+
+// said is a finding as it was exported at a time.
+type said struct {
+	chanqfindings.Finding
+	began, at time.Time
 }
 
 // seen is the state of a queue in a collection.
 type seen struct {
 	queue string
 	chanqfindings.Figures
-	here bool
+	findings []chanqfindings.Finding
+	here     bool
 }
 
 // collect reads the queue, unless it was read within maxAge, and returns the known state.
-func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
+func (l *look) collect(ctx context.Context, cfg Config) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.found.At) >= maxAge {
+	if time.Since(l.found.At) >= cfg.MaxAge {
 		l.found = l.source.figures(ctx)
 	}
-	return seen{l.source.Label(), l.found, l.here}
+	now := time.Now()
+	return seen{l.source.Label(), l.found, l.say(chanqfindings.Of(l.found, cfg.Limits, now), now), l.here}
+}
+
+// say returns findings with the sentences to export. Each other sentence is another series, and sentences contain durations and numbers:
+// a sentence is renewed 1, 2, 4, 8 … minutes after the finding began, and when its severity changes.
+func (l *look) say(found []chanqfindings.Finding, now time.Time) []chanqfindings.Finding {
+	before := l.said
+	l.said = map[chanqfindings.Kind]said{}
+	for i, f := range found {
+		s, known := before[f.Kind]
+		if !known {
+			s.began = now
+		}
+		if s.Severity != f.Severity || now.Sub(s.at) >= max(time.Minute, s.at.Sub(s.began)) {
+			s.Finding, s.at = f, now
+		}
+		l.said[f.Kind], found[i] = s, s.Finding
+	}
+	return found
 }
 
 // export sends the gauges of one queue.
@@ -102,10 +131,12 @@ func (m *Metrics) export(ch chan<- prometheus.Metric, s seen) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.queue}, labels...)...)
 	}
-	found := chanqfindings.Of(s.Figures, m.cfg.Limits, time.Now())
+	for _, f := range s.findings {
+		gauge(textDesc, 1, string(f.Kind), string(f.Severity), strings.ToValidUTF8(f.Text, "\uFFFD"))
+	}
 	for _, kind := range chanqfindings.Kinds {
 		holds := 0.0
-		if slices.ContainsFunc(found, func(f chanqfindings.Finding) bool { return f.Kind == kind }) {
+		if slices.ContainsFunc(s.findings, func(f chanqfindings.Finding) bool { return f.Kind == kind }) {
 			holds = 1
 		}
 		gauge(findingDesc, holds, string(kind))
@@ -145,7 +176,7 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	found := make([][]seen, len(watched))
 	var lookers sync.WaitGroup
 	for i, w := range watched { // concurrently: a database that hangs delays no other
-		lookers.Go(func() { found[i] = lookAt(ctx, w, m.cfg.MaxAge) })
+		lookers.Go(func() { found[i] = lookAt(ctx, w, m.cfg) })
 	}
 	lookers.Wait()
 	queues := map[string]seen{}
@@ -170,7 +201,7 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 const readers = 4
 
 // lookAt returns the known states of the queues of a watch, in the order of its list.
-func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
+func lookAt(ctx context.Context, w watch, cfg Config) []seen {
 	looks, err := w.list(ctx)
 	found := make([]seen, len(looks))
 	next := make(chan int)
@@ -178,7 +209,7 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	for range min(readers, len(looks)) {
 		lookers.Go(func() { // ends when next is closed
 			for i := range next {
-				found[i] = looks[i].collect(ctx, maxAge)
+				found[i] = looks[i].collect(ctx, cfg)
 			}
 		})
 	}
@@ -188,7 +219,8 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	close(next)
 	lookers.Wait()
 	if err != nil {
-		found = append(found, seen{Figures: chanqfindings.Figures{At: time.Now(), Err: err}})
+		f := chanqfindings.Figures{At: time.Now(), Err: err}
+		found = append(found, seen{Figures: f, findings: chanqfindings.Of(f, cfg.Limits, f.At)})
 	}
 	return found
 }

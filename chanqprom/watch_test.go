@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
 )
@@ -239,4 +241,40 @@ func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 		seen := scrape(t, m)
 		return seen[`chanq_up{queue="mail"}`] == "1" && seen[`chanq_messages{queue="mail",state="ready"}`] == "1"
 	}, time.Minute, time.Millisecond)
+}
+
+// growing is a queue that nothing consumes, and whose messages wait for longer and longer.
+type growing struct {
+	hung
+	began time.Time
+}
+
+func (g growing) Stats(context.Context) (chanqadmin.Stats, error) {
+	return chanqadmin.Stats{Ready: 1, OldestReady: time.Since(g.began), Limit: 10_000}, nil
+}
+
+// A sentence with durations would be another series at each scrape.
+func TestSentencesOfFindingsAreFewSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := chanqprom.New(chanqprom.Config{Limits: chanqfindings.Limits{Stuck: time.Hour}})
+		g := growing{hung{name: "mail"}, time.Now()}
+		defer m.Watch(g)()
+		var texts []string
+		for range 4 * 64 {
+			seen := scrape(t, m)
+			require.Equal(t, "1", seen[`chanq_finding{kind="no-consumer",queue="mail"}`])
+			var now []string
+			for name := range seen {
+				if text, is := strings.CutPrefix(name, `chanq_finding_info{kind="no-consumer",queue="mail",severity="failure",text="no consumer runs; 1 message waits, the oldest for `); is {
+					now = append(now, strings.TrimSuffix(text, `"}`))
+				}
+			}
+			require.Len(t, now, 1)
+			if !slices.Contains(texts, now[0]) {
+				texts = append(texts, now[0])
+			}
+			time.Sleep(15 * time.Second)
+		}
+		require.Equal(t, []string{"less than 1 s", "1 min", "2 min", "4 min", "8 min", "16 min", "32 min"}, texts)
+	})
 }

@@ -19,11 +19,13 @@ import (
 	"github.com/chanq/chanq/chanqprom"
 )
 
-// queue is one with a message in each state.
+// queue is one without a consumer, and with a dead message.
 type queue struct{}
 
-func (queue) Label() string                                                { return "q" }
-func (queue) Stats(context.Context) (chanqadmin.Stats, error)              { return chanqadmin.Stats{}, nil }
+func (queue) Label() string { return "q" }
+func (queue) Stats(context.Context) (chanqadmin.Stats, error) {
+	return chanqadmin.Stats{Ready: 1, Dead: 1}, nil
+}
 func (queue) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 func (queue) Name() string                                                 { return "q" }
 func (queue) Opened() (chanq.Spec, chanq.ShardMark)                        { return chanq.Spec{}, chanq.ShardMark{} }
@@ -34,7 +36,7 @@ func (queue) History(context.Context, time.Time, time.Duration) ([]chanqadmin.Sa
 	return nil, nil
 }
 func (queue) List(context.Context, chanqadmin.Select, chanqadmin.List) (chanqadmin.Page, error) {
-	return chanqadmin.Page{}, nil
+	return chanqadmin.Page{Entries: []chanqadmin.Entry{{State: chanqadmin.StateDead}}}, nil
 }
 
 // exported returns the labels of each series that chanqprom has after every event, and the values of these labels.
@@ -74,6 +76,7 @@ func exported(t *testing.T) map[string]map[string][]string {
 			}
 		}
 	}
+	all["chanq_finding_info"]["kind"] = all["chanq_finding"]["kind"]
 	return all
 }
 

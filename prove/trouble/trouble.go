@@ -1,11 +1,13 @@
 // Package trouble sets up problems of queues, as an operator sees them, in a queue of any depth: a type of message that
 // makes its handler fail, a handler that is stuck, consumers that are dead, a slow database, a forgotten open
-// transaction, a queue that was left paused. Tests set up each one and check that the alerts, chanq doctor and chanq
-// top show it; the command in the folder situation sets one up for inspection with any tool:
+// transaction, a queue that was left paused. Tests set up each one and check that chanq doctor and chanq top show it;
+// the command in the folder situation sets one up for inspection with any tool:
 //
 //	go run ./cmd/chanq/internal/situation -db /tmp/trouble.db stuck
 //
 // docs/operate/runbook.md describes the symptoms and the remedies. PostgreSQL and SQLite.
+//
+// Faults has the kinds of trouble that chanqfindings finds, in small queues of a test, on every engine.
 package trouble
 
 import (
