@@ -46,6 +46,7 @@ var contract = map[string]string{
 	"send":             "{duplicate id replaced}",
 	"stats":            "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
 	"top":              "[{acked_per_second consumers dead done findings leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second state}]",
+	"version":          "{version}",
 }
 
 // without are the commands without JSON output: a page that is served, and scripts for shells.
@@ -95,6 +96,7 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 		"schedule run":    func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },
 		"schema":          func() []string { return []string{"--dialect", "sqlite", "mail"} },
 		"send":            func() []string { return []string{"--db", db, "mail", "x"} },
+		"version":         func() []string { return nil },
 		"top":             func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
 	}
 	for _, name := range leaves((&app{}).root()) {

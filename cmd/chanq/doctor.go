@@ -101,6 +101,7 @@ func (a *app) showFindings(findings []doctor.Finding, behind bool) error {
 		arrow = " → "
 	}
 	marks := map[doctor.Status]string{doctor.OK: "  ok    ", doctor.Warning: "! warn  ", doctor.Failure: "X FAIL  ", doctor.Unseen: "? unseen"}
+	colours := map[doctor.Status]string{doctor.Warning: yellow, doctor.Failure: red, doctor.Unseen: faint}
 	for _, f := range findings {
 		where := f.Check
 		if f.Queue != "" {
@@ -110,7 +111,7 @@ func (a *app) showFindings(findings []doctor.Finding, behind bool) error {
 		if f.Remedy != "" {
 			remedy = arrow + visible(f.Remedy)
 		}
-		if _, err := fmt.Fprintf(a.out, "%s  %s: %s%s\n", marks[f.Status], visible(where), visible(f.Found), remedy); err != nil {
+		if err := a.line(colours[f.Status], fmt.Sprintf("%s  %s: %s%s", marks[f.Status], visible(where), visible(f.Found), remedy)); err != nil {
 			return err
 		}
 	}

@@ -148,7 +148,7 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.consumersCommand, a.peekCommand, a.causesCommand, a.redriveCommand, a.runCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.configureCommand, a.scheduleCommand, a.batchCommand, a.jobsCommand, a.dropCommand, a.manCommand,
+		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.consumersCommand, a.peekCommand, a.causesCommand, a.redriveCommand, a.runCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.configureCommand, a.scheduleCommand, a.batchCommand, a.jobsCommand, a.dropCommand, a.manCommand, a.versionCommand,
 	} {
 		root.AddCommand(add())
 	}
@@ -164,6 +164,20 @@ func version() string {
 		module = info.Main.Version
 	}
 	return fmt.Sprintf("%s, schema %d, %s %s/%s", module, sqlbatch.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// versionCommand prints what --version prints.
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Example: "  chanq version", Args: exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.output == "json" {
+				return a.json(map[string]string{"version": version()})
+			}
+			_, err := fmt.Fprintln(a.out, "chanq", version())
+			return err
+		},
+	}
 }
 
 // clean returns the text of an error as one line of visible characters, without the prefixes of chanq's own errors and without

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -72,6 +73,41 @@ func (s screen) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// The colours of a line.
+const (
+	red    = "31"
+	yellow = "33"
+	faint  = "2"
+)
+
+// line writes a text, on a terminal in a colour, unless the user has set NO_COLOR.
+func (a *app) line(colour, text string) error {
+	if a.terminal == nil || colour == "" || os.Getenv("NO_COLOR") != "" {
+		_, err := fmt.Fprintln(a.out, text)
+		return err
+	}
+	var shown bytes.Buffer
+	fmt.Fprint(screen{&shown}, text)
+	_, err := fmt.Fprintf(a.terminal, "\x1b[%sm%s\x1b[m\n", colour, &shown)
+	return err
+}
+
+// redraw writes over what a terminal shows, without clearing it before, so that it does not flicker.
+func (a *app) redraw(show func(*app) error) error {
+	if a.terminal == nil {
+		return show(a)
+	}
+	var page bytes.Buffer
+	drawn := *a
+	drawn.out, drawn.terminal = screen{&page}, &page
+	if err := show(&drawn); err != nil {
+		return err
+	}
+	const corner, restOfLine, restOfScreen = "\x1b[H", "\x1b[K", "\x1b[J"
+	_, err := fmt.Fprint(a.terminal, corner, strings.ReplaceAll(page.String(), "\n", restOfLine+"\n"), restOfScreen)
+	return err
 }
 
 // visibleJSON returns one line of JSON with the same value in visible text. Its encoder leaves DEL,

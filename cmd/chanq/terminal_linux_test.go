@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -95,11 +96,28 @@ func TestATerminalGetsNoCommandsFromNames(t *testing.T) {
 	require.NotContains(t, text, "\x1b")
 }
 
-func TestTopClearsATerminal(t *testing.T) {
+// What was longer before is erased where the new text ends, so that nothing flickers.
+func TestTopIsDrawnOverWhatATerminalShows(t *testing.T) {
 	db := newQueue(t, "mail")
 	text := seen(t, "top", "--db", db, "-n", "1")
-	require.True(t, strings.HasPrefix(text, "\x1b[H\x1b[2J"), "%q", text)
+	require.True(t, strings.HasPrefix(text, "\x1b[H"), "%q", text)
+	require.True(t, strings.HasSuffix(text, "\x1b[K\n\x1b[J"), "%q", text)
+	require.NotContains(t, text, "\x1b[2J")
 	require.Contains(t, text, "mail")
+}
+
+func TestFindingsHaveAColourOnATerminal(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "a")
+	const found = "mail: no consumer runs; 1 message waits, the oldest for less than 1 s"
+	short := regexp.MustCompile(`for \d+ s|for less than 1 s`)
+	top := func() string {
+		return short.ReplaceAllString(seen(t, "top", "--db", db, "-n", "1"), "for less than 1 s")
+	}
+	require.Contains(t, top(), "\n\x1b[31mX "+found+"\x1b[m\x1b[K\n")
+	require.NotContains(t, succeed(t, "", "top", "--db", db, "-n", "1").out, "\x1b")
+	t.Setenv("NO_COLOR", "1")
+	require.Contains(t, top(), "\nX "+found+"\x1b[K\n")
 }
 
 // An SSH session has a width: no line is wrapped, and Ctrl-C ends the command.
@@ -124,7 +142,7 @@ func TestTopFitsAnSSHSessionAndEndsWithAnInterrupt(t *testing.T) {
 	interrupt()
 	require.Equal(t, exitOK, <-ended)
 	require.NotContains(t, shown.String(), "LAST HOUR")
-	for line := range strings.Lines(strings.NewReplacer("\x1b[H", "", "\x1b[2J", "", "\r", "").Replace(shown.String())) {
+	for line := range strings.Lines(strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "", "\r", "").Replace(shown.String())) {
 		require.LessOrEqual(t, len([]rune(strings.TrimRight(line, " \n"))), 50, line)
 	}
 }

@@ -171,24 +171,31 @@ func (l topLine) trouble() int {
 // mostFindings is how many findings top shows.
 const mostFindings = 5
 
-// topFindings returns the lines of the worst findings.
-func topFindings(list []topLine) (lines []string) {
+// topFindings writes a line for each of the worst findings, and returns how many.
+func (a *app) topFindings(list []topLine, width int) int {
 	var found []chanqfindings.Finding
 	for _, l := range list {
 		found = append(found, l.findings...)
 	}
 	found = chanqfindings.Worst(found)
-	marks := map[chanqfindings.Severity]string{chanqfindings.Failure: "X", chanqfindings.Warning: "!", chanqfindings.Notice: "-"}
+	marks := map[chanqfindings.Severity][2]string{chanqfindings.Failure: {"X", red}, chanqfindings.Warning: {"!", yellow}, chanqfindings.Notice: {"-", ""}}
+	line := func(colour, text string) {
+		if width > 0 {
+			text = brief(text, width)
+		}
+		_ = a.line(colour, text) // the table after it returns the error
+	}
 	for i, f := range found {
 		if i == mostFindings {
-			return append(lines, fmt.Sprintf("  %d more: chanq doctor --quiet", len(found)-i))
+			line("", fmt.Sprintf("  %d more: chanq doctor --quiet", len(found)-i))
+			return i + 1
 		}
 		if f.Queue != "" {
 			f.Text = f.Queue + ": " + f.Text
 		}
-		lines = append(lines, marks[f.Severity]+" "+visible(f.Text))
+		line(marks[f.Severity][1], marks[f.Severity][0]+" "+visible(f.Text))
 	}
-	return lines
+	return len(found)
 }
 
 func (a *app) showTop(c *connection, list []topLine, failure error) error {
@@ -201,10 +208,11 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 		}
 		return a.json(topJSON(list))
 	}
-	if a.terminal != nil {
-		fmt.Fprint(a.terminal, "\x1b[H\x1b[2J") // move to the corner, and clear
-	}
 	width, height := a.size()
+	return a.redraw(func(a *app) error { return a.drawTop(c, list, failure, width, height) })
+}
+
+func (a *app) drawTop(c *connection, list []topLine, failure error, width, height int) error {
 	heading := time.Now().Format(time.TimeOnly) + "  " + visible(names(c))
 	if width > 0 {
 		heading = brief(heading, width)
@@ -215,14 +223,7 @@ func (a *app) showTop(c *connection, list []topLine, failure error) error {
 			return err
 		}
 	}
-	lines := topFindings(list)
-	for _, line := range lines {
-		if width > 0 {
-			line = brief(line, width)
-		}
-		fmt.Fprintln(a.out, line)
-	}
-	height -= len(lines)
+	height -= a.topFindings(list, width)
 	if err := a.table(fit(topTable(list), width, height-2)); err != nil || len(list) != 1 || len(list[0].consumers) == 0 {
 		return err
 	}
