@@ -26,7 +26,7 @@ type observed struct {
 		Image string
 		Build struct {
 			Context, Dockerfile string
-			Args                struct{ PROGRAM string }
+			Args                map[string]string
 		}
 		Entrypoint, Command, Ports, Volumes []string
 		Environment                         map[string]string
@@ -58,7 +58,7 @@ func TestTheComposeFileNamesWhatExists(t *testing.T) {
 			require.Regexp(t, `:v?\d`, s.Image, name)
 		} else {
 			require.FileExists(t, filepath.Join("..", s.Build.Context, s.Build.Dockerfile))
-			require.FileExists(t, filepath.Join("../..", cmp.Or(s.Build.Args.PROGRAM, "cmd/chanq"), "main.go"))
+			require.FileExists(t, filepath.Join("../..", cmp.Or(s.Build.Args["PROGRAM"], "cmd/chanq"), "main.go"))
 		}
 		for _, v := range s.Volumes {
 			from, to, _ := strings.Cut(strings.TrimSuffix(v, ":ro"), ":")
@@ -133,7 +133,7 @@ func TestTheProgramsOfTheComposeFileShowTheTrouble(t *testing.T) {
 		return ""
 	}
 	situation := all.Services["situation"]
-	metrics := start(situation.Build.Args.PROGRAM, append(situation.Entrypoint[1:], situation.Command...), `http://\S+`)
+	metrics := start(situation.Build.Args["PROGRAM"], append(situation.Entrypoint[1:], situation.Command...), `http://\S+`)
 	page := start("./cmd/chanq", append([]string{"ui"}, ui.Command...), `http://\S+`)
 	scrape := func(url string) string {
 		request, err := http.NewRequest("GET", url, nil)
