@@ -321,7 +321,7 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 		d.doomed()
 	}
 	refused := d.lease.Settle(context.Background(),
-		lease.Settlement{Op: op, Delay: o.Delay, Text: o.Reason, Cause: o.Cause})
+		lease.Settlement{Op: op, Delay: o.Delay, Took: took, Text: o.Reason, Cause: o.Cause})
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}

@@ -329,7 +329,7 @@ func (s schema) apply() (err error) {
 	for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
 		texts := m.Statements
 		if m.Former.Ask != "" {
-			former := func(*sql.Rows) error { texts = append([]string{m.Former.Add}, texts...); return nil }
+			former := func(*sql.Rows) error { texts = slices.Concat(m.Former.Add, texts); return nil }
 			err = s.run(sqlbatch.Statement{Text: m.Former.Ask}, former)
 		}
 		if err == nil {

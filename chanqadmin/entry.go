@@ -64,6 +64,8 @@ type Entry struct {
 	Slot int    `json:"slot,omitempty"`
 	// LastError has up to 2,000 characters; another program may have stored a longer text.
 	LastError string `json:"last_error,omitempty"`
+	// History has the last attempts that failed or whose lease expired, the last one first: at least five, if there were as many.
+	History []Attempt `json:"history,omitempty"`
 	// Cause and Fingerprint are for a dead message. Fingerprint identifies the group of its error, in hexadecimal digits: errors that
 	// differ only in numbers, identifiers or quoted parts have the same fingerprint. It is empty if no error ended the message.
 	Cause       chanq.Cause `json:"cause,omitzero"`
@@ -110,8 +112,16 @@ func (e *Entry) UnmarshalJSON([]byte) error {
 
 // RedactedError returns LastError without parts of bodies or headers, for people who may not see bodies. If chanq could not decode,
 // read or encode the message, it omits the text of the codec or the driver, which may repeat such parts. Errors of handlers are
-// unchanged.
+// unchanged. Redact does the same with LastError and History.
 func (e *Entry) RedactedError() string { return base.Redact(e.LastError) }
+
+// Redact replaces LastError and the errors in History: see RedactedError.
+func (e *Entry) Redact() {
+	e.LastError = e.RedactedError()
+	for i := range e.History {
+		e.History[i].Error = base.Redact(e.History[i].Error)
+	}
+}
 
 // Get returns one message in any state, or ErrNotFound. It costs one round trip.
 func (q *Queue) Get(ctx context.Context, id chanq.ID) (Entry, error) {
@@ -157,9 +167,9 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		var id, headers, key, kind, line, consumer []byte
 		var enqueued int64
 		var due, lease, ended, expires sql.NullInt64
-		var holder, lastError sql.NullString
+		var holder, lastError, history sql.NullString
 		var cause, fingerprint sql.NullInt64
-		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &cause, &fingerprint, &headers}
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &consumer, &holder, &key, &kind, &lastError, &history, &cause, &fingerprint, &headers}
 		columns = append(columns, last(&e)...)
 		if q.ordered() {
 			columns = append(columns, &e.Slot, &e.seq, &line)
@@ -176,7 +186,7 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		if e.Cause = chanq.Cause(cause.Int64); fingerprint.Valid {
 			e.Fingerprint = fmt.Sprintf("%016x", fingerprint.Int64)
 		}
-		e.Headers = headersOf(headers)
+		e.Headers, e.History = headersOf(headers), attemptsOf(history.String)
 		return e, nil
 	})
 }

@@ -44,7 +44,8 @@ type Config struct {
 
 	// Redact changes a message before the UI shows any of it, to every user: its error, keys, headers and body. In lists the message has
 	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the group's last message,
-	// with only the ID, the state, the cause, EndedAt and LastError: if what you hide depends on other fields, hide LastError. Nothing
+	// with only the ID, the state, the cause, EndedAt and LastError, and for each error of its History it is called with such a message, too:
+	// if what you hide depends on other fields, hide LastError. Nothing
 	// else hides the errors that handlers return (see Rights.Bodies). Redact is called concurrently, and owns the message. It gets the whole
 	// body or none: pages then do not show a body of more than 64 KiB, which can be saved. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)

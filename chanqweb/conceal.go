@@ -6,10 +6,16 @@ import "github.com/chanq/chanq/chanqadmin"
 // of headers, and the text of a codec's error. Pages, forms and events show a message only after conceal.
 func (h *Handler) conceal(v *visit, queue string, e *chanqadmin.Entry) {
 	h.cfg.Redact(queue, e)
+	for i := range e.History {
+		one := chanqadmin.Entry{ID: e.ID, State: e.State, Cause: e.Cause, EndedAt: e.EndedAt, LastError: e.History[i].Error}
+		h.cfg.Redact(queue, &one)
+		e.History[i].Error = one.LastError
+	}
 	if v.rights.Bodies {
 		return
 	}
-	e.LastError, e.Body = e.RedactedError(), nil
+	e.Redact()
+	e.Body = nil
 	for name := range e.Headers {
 		e.Headers[name] = ""
 	}

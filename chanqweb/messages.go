@@ -99,9 +99,10 @@ type headerLine struct{ Name, Value string }
 
 // moment is an event in the life of a message.
 type moment struct {
-	What   string
-	At     stampOf
-	Coming bool
+	What               string
+	At                 stampOf
+	Coming             bool
+	chanqadmin.Attempt // that ended then
 }
 
 const (
@@ -290,10 +291,13 @@ func (h *Handler) nextPart(v *visit, q *chanqadmin.Queue, e *chanqadmin.Entry, r
 func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	add := func(what string, at stampOf) {
 		if !at.IsZero() {
-			life = append(life, moment{what, at, at.After(v.now)})
+			life = append(life, moment{What: what, At: at, Coming: at.After(v.now)})
 		}
 	}
 	add("sent", stampOf{e.EnqueuedAt})
+	for _, a := range slices.Backward(e.History) {
+		life = append(life, moment{What: "attempt failed", At: stampOf{a.Ended}, Attempt: a})
+	}
 	if e.DueAt.After(e.EnqueuedAt) {
 		add("due", stampOf{e.DueAt})
 	}

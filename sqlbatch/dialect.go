@@ -97,11 +97,11 @@ type Migration struct {
 	Registry int
 }
 
-// Former adds a column to a table of an earlier version, before the statements of a migration, where no statement can itself look whether
-// the column exists. It is zero if nothing is required.
+// Former adds columns to the tables of an earlier version, before the statements of a migration, where no statement can itself look whether
+// the columns exist. It is zero if nothing is required.
 type Former struct {
 	Ask string // returns a row if Add must be run
-	Add string
+	Add []string
 }
 
 // Fresh is what must be done in a database without tables. It is zero if nothing is required.
@@ -115,7 +115,7 @@ type Fresh struct {
 // program that may use the queue, and features, a bit for each property that a program must know. A program refuses a greater min_version
 // and a bit that is not in Features. A greater version alone does not keep a program from working.
 //
-// Version 3 has a column, noticed_at, that programs of version 2 (Least) do not need.
+// Version 3 has two columns, noticed_at and history, that programs of version 2 (Least) do not need.
 const (
 	Version  = 3
 	Least    = 2
@@ -297,7 +297,7 @@ type Queue interface {
 	// Browse returns up to n messages of a state, in the order of claims (or last ended first): state, id, priority, fence, attempts,
 	// enqueued_at, due_at (NULL of a dead or done one), lease_until (NULL if it was not claimed since it was sent or released; the end of an
 	// expired lease), ended_at (NULL of a live one), expires_at, leased_by (16 bytes, as lease_until), holder (the name of that consumer),
-	// dedup_key, type, last_error, cause and fingerprint (NULL unless it is dead, and none), NULL in place of headers, and how many bytes the
+	// dedup_key, type, last_error, history, cause and fingerprint (NULL unless it is dead, and none), NULL in place of headers, and how many bytes the
 	// body has. With a place it begins behind that place, whether its message still exists or not, and reads nothing before it. On a plain
 	// queue Ready and Leased both return messages of either state, so that it reads at most n entries per lane. On an ordered queue slot, seq
 	// and order_key (bytes) follow. Live messages are sorted by seq, whatever their slot; Place.At is the seq, and a place with an Upto bounds

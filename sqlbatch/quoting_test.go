@@ -46,7 +46,7 @@ func FuzzQuoting(f *testing.F) {
 func standardTexts(d sqlbatch.Dialect, n sqlbatch.Names) []string {
 	var texts []string
 	for _, m := range d.Migrations(n) {
-		texts = append(append(texts, m.Former.Ask, m.Former.Add), m.Statements...)
+		texts = slices.Concat(texts, []string{m.Former.Ask}, m.Former.Add, m.Statements)
 	}
 	q := d.Queue(n)
 	calls := suite.Calls(q, "a")

@@ -55,6 +55,17 @@ const (
 	MaxHeaders = 64 << 10
 )
 
+// A history has the last attempts of a message that have failed, or whose lease has expired, the last one first. Each is its end, in Unix
+// milliseconds, how many milliseconds it took, the name of its consumer, a line feed, its error, and the character 30. If what it took is not
+// above 0, it is not known. A history is cut at its end, as are names and errors, so that it has at least five whole attempts.
+const (
+	MostHistory = 2000 // characters
+	MostText    = 300  // of an error in it
+	MostName    = 60   // of a consumer in it
+
+	TextExpired = "the lease expired"
+)
+
 // Policy is what the database stores about a queue and what may be changed while programs use it.
 type Policy struct {
 	Holds              bool // of an ordered queue: a dead message keeps its key closed
@@ -156,7 +167,8 @@ type NackItem struct {
 	Item
 	Delivery int64
 	Delay    time.Duration
-	Error    string // "" keeps the stored text
+	Took     time.Duration // by the handler; 0: not known
+	Error    string        // "" keeps the stored text
 }
 
 // ReleaseItem restores a message to its state before its claim or its delivery.
@@ -169,6 +181,7 @@ type ReleaseItem struct {
 type DeadLetterItem struct {
 	Item
 	Delivery int64
+	Took     time.Duration // by the handler; 0: not known
 	Error    string
 	Cause    Cause
 	// Fingerprint names the group of the error's text: errors that differ only in numbers have the same. 0 is none.

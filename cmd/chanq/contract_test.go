@@ -30,7 +30,7 @@ var contract = map[string]string{
 	"man":              "{folder pages}",
 	"migrate":          "{queue version}",
 	"pause":            "{paused queue}",
-	"peek":             "{attempt body due_at enqueued_at fence id last_error? priority size state}",
+	"peek":             "{attempt body due_at enqueued_at fence history? id last_error? priority size state}",
 	"purge":            "{purged}",
 	"redrive":          "{redriven}",
 	"receive":          "{attempt body enqueued_at fence id priority}",

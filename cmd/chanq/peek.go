@@ -29,8 +29,8 @@ headers. To page, give --after the ID of the last message shown, which must
 have the same state as before.
 
 --type, --key and --cause compare each message. After --within the command prints how many
-it has read, and the --after with which to go on. With --id it also shows the progress that the job last
-reported.`,
+it has read, and the --after with which to go on. With --id it also shows the last attempts
+that failed, and the progress that the job last reported.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
   chanq peek --db jobs.db --state dead --cause rejected mail
@@ -94,7 +94,7 @@ func (a *app) peekOne(ctx context.Context, queue string, id chanq.ID) error {
 	p, err := chanqjobs.ReadProgress(ctx, c.DB, queue, id, a.queueConfig(c))
 	switch {
 	case err != nil: // none, no table, or no permission to read it: the message is what was asked for
-		return a.entries([]chanqadmin.Entry{entry})
+		return a.entryWithHistory(entry)
 	case a.output == "json":
 		text, err := json.Marshal(entry)
 		if err != nil {
@@ -107,11 +107,28 @@ func (a *app) peekOne(ctx context.Context, queue string, id chanq.ID) error {
 		all["progress"] = map[string]any{"at": p.At.UTC(), "done": p.Done, "note": p.Note}
 		return a.json(all)
 	}
-	if err := a.entries([]chanqadmin.Entry{entry}); err != nil {
+	if err := a.entryWithHistory(entry); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.out, "progress at %s: %.0f %%, %s\n", clock(p.At), 100*p.Done, brief(p.Note, 100))
 	return err
+}
+
+// entryWithHistory writes a stored message, and its last attempts.
+func (a *app) entryWithHistory(e chanqadmin.Entry) error {
+	err := a.entries([]chanqadmin.Entry{e})
+	if err != nil || a.output == "json" || len(e.History) == 0 {
+		return err
+	}
+	rows := [][]string{{"ATTEMPT ENDED", "TOOK", "BY", "ERROR"}}
+	for _, h := range e.History {
+		took := ""
+		if h.Took > 0 {
+			took = h.Took.String()
+		}
+		rows = append(rows, []string{clock(h.Ended), took, h.LeasedBy, brief(h.Error, 100)})
+	}
+	return a.table(rows)
 }
 
 func parseIDFlag(name, text string) (id chanq.ID, err error) {

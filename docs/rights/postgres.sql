@@ -25,7 +25,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_producer; -- wri
 -- A consumer claims and settles. It can neither add messages nor change bodies. A stage
 -- of a pipeline is a consumer of one queue and a producer of the next.
 GRANT SELECT ON chanq__queues TO chanq_consumer;
-GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, leased_by, last_error) ON chanq_orders TO chanq_consumer;
+GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, leased_by, last_error, history) ON chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy, chanqjobs.Deaths; DELETE: Spec.RetainDead
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders__done TO chanq_consumer; -- with Spec.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__consumers TO chanq_consumer; -- its own row, and old rows of consumers that have ended
@@ -75,4 +75,4 @@ GRANT SELECT ON chanq__progress TO chanq_operator;
 
 -- Part 7, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
 -- then read and change messages: PostgreSQL wants SELECT for each column that ON CONFLICT sets.
-GRANT SELECT (priority, due_at, enqueued_at, expires_at, leased_by, type, headers, body), UPDATE (priority, due_at, expires_at, fence, attempts, lapses, dedup_key, type, last_error, headers, body) ON chanq_orders TO chanq_producer;
+GRANT SELECT (priority, due_at, enqueued_at, expires_at, leased_by, type, headers, body), UPDATE (priority, due_at, expires_at, fence, attempts, lapses, dedup_key, type, last_error, history, headers, body) ON chanq_orders TO chanq_producer;

@@ -122,6 +122,7 @@ type Lease struct {
 type Settlement struct {
 	Op    Op
 	Delay time.Duration // until the message is due again
+	Took  time.Duration // by the handler; 0: not known
 	Text  string
 	Cause sqlbatch.Cause // why the message is dead-lettered, if this settle does so; 0: its last attempt failed
 }

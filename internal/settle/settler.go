@@ -266,7 +266,7 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
 			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: l.Delay,
-				Error: l.Text})
+				Took: l.Took, Error: l.Text})
 		}
 		if op == lease.Snooze {
 			return t.Snooze(ctx, x.nacks, skipLocked, into)
@@ -276,7 +276,7 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 		x.deadLetters = x.deadLetters[:0]
 		for _, l := range leases {
 			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery,
-				Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
+				Took: l.Took, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
 		}
 		return t.DeadLetter(ctx, x.deadLetters, skipLocked, into)
 	case lease.Release:

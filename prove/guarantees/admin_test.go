@@ -104,7 +104,7 @@ func deathsAreGrouped(w *world) {
 		for body, cause := range map[string]chanq.Cause{"a": chanq.CauseExhausted, "b": chanq.CauseExhausted, "c": chanq.CauseExhausted, "d": chanq.CauseRejected, "e": chanq.CauseExhausted} {
 			require.Equal(w, cause, dead[body].Cause, body)
 		}
-		require.Regexp(w, "^01[0-9a-f]{14}$", dead["a"].Fingerprint)
+		require.Regexp(w, "^02[0-9a-f]{14}$", dead["a"].Fingerprint)
 		require.Equal(w, dead["a"].Fingerprint, dead["b"].Fingerprint)
 		require.Equal(w, dead["a"].Fingerprint, dead["d"].Fingerprint)
 		require.NotEqual(w, dead["a"].Fingerprint, dead["c"].Fingerprint)

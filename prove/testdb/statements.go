@@ -29,7 +29,7 @@ func MigrateTables(t testing.TB, d sqlbatch.Dialect, db *sql.DB, n sqlbatch.Name
 			former, err := Rows(ctx, conn, sqlbatch.Statement{Text: m.Former.Ask})
 			require.NoError(t, err)
 			if len(former) > 0 {
-				texts = append(texts, m.Former.Add)
+				texts = append(texts, m.Former.Add...)
 			}
 		}
 		texts = append(texts, m.Statements...)

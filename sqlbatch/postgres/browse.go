@@ -43,7 +43,7 @@ ORDER BY b.place LIMIT $%d::integer`
 }
 
 // entryColumns are the columns of a browse.
-const entryColumns = `state, id, priority, fence, attempts, enqueued_at, due_at, lease_until, ended_at, expires_at, leased_by, holder, dedup_key, type, last_error, cause, fingerprint, headers, body`
+const entryColumns = `state, id, priority, fence, attempts, enqueued_at, due_at, lease_until, ended_at, expires_at, leased_by, holder, dedup_key, type, last_error, history, cause, fingerprint, headers, body`
 
 // isState is a condition on the leased messages, which a browse reads among ready ones.
 func isState(state string) string {

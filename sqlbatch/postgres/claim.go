@@ -169,7 +169,7 @@ func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.
 // another consumer might have the message by now, so the end is checked again when the lock is taken. SKIP LOCKED: a settle or an extension
 // of the row is about to commit.
 //
-// $1 to $3 are the priority, and time and ID of the place; $4 is the number of expired leases with which a message is due at once. For the
+// $1 to $3 are the priority, and time and ID of the place; $4 is the number of expired leases with which a message is due at once. The fence has the time of the claim. For the
 // two limits see chosen.
 var rescueText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, {rescued} AS n
@@ -188,7 +188,8 @@ chosen AS MATERIALIZED (
 )
 UPDATE {live} AS q
 SET due_at = CASE WHEN q.lapses BETWEEN 1 AND $4::integer - 2 THEN (SELECT now FROM t) + floor(random() * {scatter of q.lapses})::bigint ELSE q.due_at END,
-    lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN (SELECT now << {fence bits} FROM t) ELSE q.fence + 1 END, lapses = least(q.lapses + 1, {last lapse}), leased_by = NULL
+    lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN (SELECT now << {fence bits} FROM t) ELSE q.fence + 1 END, lapses = least(q.lapses + 1, {last lapse}), leased_by = NULL,
+    history = ` + expired(`q.lease_until`, `q.lease_until - (q.fence >> {fence bits})`, `q.leased_by`) + `
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.due_at`

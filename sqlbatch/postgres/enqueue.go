@@ -120,7 +120,7 @@ const (
 
 	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. A
 	// message that waits longer than $12 is due. The time to live of a message that is due later begins then.
-	replacing = `fence = q.fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
+	replacing = `fence = q.fence + 1, attempts = 0, lapses = 0, last_error = NULL, history = NULL, priority = excluded.priority,
   due_at = CASE WHEN q.enqueued_at + $12::bigint > excluded.enqueued_at THEN least(excluded.due_at, q.enqueued_at + $12::bigint)
                 WHEN q.due_at > excluded.enqueued_at AND $12::bigint IS NOT NULL THEN excluded.enqueued_at
                 WHEN q.due_at < excluded.enqueued_at AND q.priority <> excluded.priority THEN excluded.enqueued_at

@@ -97,7 +97,7 @@ const (
 	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, NULL::bigint AS due_at,
   NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + keyShown
 	noCause       = `NULL::smallint AS cause, NULL::bigint AS fingerprint, `
-	keyShown      = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(left(q.last_error, 2000), {encoding}) AS last_error, `
+	keyShown      = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.type, convert_to(left(q.last_error, 2000), {encoding}) AS last_error, convert_to(left(q.history, {most history}), {encoding}) AS history, `
 	contentsShown = `q.headers, q.body{shown order}`
 )
 

@@ -26,7 +26,7 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
-			"{count redrive}", "", "{walked order}", "",
+			"{count redrive}", "", "{walked order}", "", "{holder of q}", strings.Replace(nameOf, "{id}", "q.leased_by", 1),
 		)
 	}
 	slots := strconv.Itoa(n.Slots)
@@ -36,10 +36,13 @@ func kind(n sqlbatch.Names) build.Words {
 		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
-		"{slot count}", slots, "{count redrive}", countRedrive,
+		"{slot count}", slots, "{count redrive}", countRedrive, "{holder of q}", ownerName,
 		"{walked order}", ", convert_to(q.order_key, {encoding}) AS order_key",
 	)
 }
+
+// ownerName is the name of the consumer that has delivered a message: most deliveries are not in the row.
+const ownerName = `(SELECT m.name FROM {slots} AS s JOIN {consumers} AS m ON m.id = coalesce(q.leased_by, s.consumer) WHERE s.queue = {name} AND s.slot = q.slot)`
 
 // liveSeq, liveSlot and liveKey are the columns of an order in the live table, each placed by its width. endedOrder has the
 // columns of the other tables.

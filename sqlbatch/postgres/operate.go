@@ -122,8 +122,8 @@ const (
       SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL OFFSET 0))`
 
 	redriveMove = `moved AS (
-  INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, headers, body{order})
-  SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, type, last_error, headers, body{order}
+  INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, history, headers, body{order})
+  SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, type, last_error, history, headers, body{order}
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id

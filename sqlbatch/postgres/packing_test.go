@@ -83,16 +83,17 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 	first, above := st.Args[1].(int64), numbers(t, st.Args[2], n)
 	for i, id := range ids {
 		e := suite.End{Item: sqlbatch.Item{ID: id, Fence: first + above[i]}}
-		text, errors := false, 4
+		text, errors := false, 5
 		switch what {
 		case "nacks":
 			e.Delay, text = numbers(t, st.Args[3], n)[i], true
 		case "dead-letters":
 			end := numbers(t, st.Args[3], n)[i]
-			e.Uncounted, e.Cause, e.Print, text = end&1 == 1, sqlbatch.Cause(end>>1), numbers(t, st.Args[4], n)[i], true
+			e.Uncounted, e.Cause, e.Print, text = end&1 == 1, sqlbatch.Cause(end>>1), numbers(t, st.Args[5], n)[i], true
 			errors++
 		}
 		if text {
+			e.Took = numbers(t, st.Args[4], n)[i]
 			e.Text = string(suite.Part(st.Args[errors+2].([]byte), numbers(t, st.Args[errors], n)[i], numbers(t, st.Args[errors+1], n)[i]))
 		}
 		ends = append(ends, e)

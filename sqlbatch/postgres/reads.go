@@ -231,10 +231,10 @@ const (
 )
 
 // orderedNackText is nackText of an ordered queue.
-func orderedNackText(l locked, attempts string) string {
+func orderedNackText(l locked, attempts, history string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = ` + fenceAfter + `, attempts = least(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
-FROM ` + l.deliveryList("delay bigint") + `
+SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = ` + fenceAfter + `, attempts = least(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error), history = ` + history + `
+FROM ` + l.deliveryList("delay bigint", "took bigint") + `
 RETURNING uuid_send(q.id), a.stored`
 }
 
@@ -256,12 +256,12 @@ func orderedDeadLetterText(l locked) string {
   DELETE FROM {live} AS q
   USING ` + l.deliveryList(deadLetterColumns...) + `
   RETURNING q.id, q.priority, q.enqueued_at, ` + deadLettered + `, q.fence, ` + fenceAfter + ` AS after, least(q.attempts + ` + unwritten + `, {last attempt}) - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
-            coalesce(a.error, q.last_error) AS last_error{q.order}
+            ` + deadLetteredError + `{q.order}
 ),
 dead AS (
-  INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
-  SELECT id, priority, enqueued_at, {now}, cause, fingerprint, after, attempts, dedup_key, type, last_error, headers, body{order}
-  FROM gone
+  INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, history, headers, body{order})
+  SELECT id, priority, enqueued_at, {now}, cause, fingerprint, after, attempts, dedup_key, type, last_error, ` + afterDeath + `, headers, body{order}
+  FROM gone AS q
   ` + replace + replaceCause + `
 )
 SELECT uuid_send(id), fence FROM gone`
@@ -282,7 +282,8 @@ const another = `CASE WHEN q.leased_by <> $5::uuid THEN 1 ELSE 0 END`
 
 var markOrderedText = `UPDATE {live} AS q
 SET fence = CASE WHEN q.fence > {high fence} THEN a.slot_fence ELSE greatest(q.fence + 1, a.slot_fence) END, attempts = least(q.attempts + 1, {last attempt}),
-    lapses = least(q.lapses + ` + another + `, {last lapse}), leased_by = $5::uuid
+    lapses = least(q.lapses + ` + another + `, {last lapse}), leased_by = $5::uuid,
+    history = CASE WHEN q.leased_by <> $5::uuid THEN ` + expired(`{now}`, `0`, `q.leased_by`) + ` ELSE q.history END
 FROM ` + skips.list("slot_fence bigint") + `
 RETURNING uuid_send(q.id), q.fence, q.lapses`
 
@@ -292,7 +293,8 @@ SET fence = ` + fenceAfter + `,
     attempts = least(CASE WHEN $6::integer = 1 THEN q.attempts + ` + unwritten + ` WHEN q.leased_by = $5::uuid THEN q.attempts - 1 ELSE q.attempts END, {last attempt}),
     lapses = least(q.lapses + $6::integer, {last lapse}),
     lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE 0 END,
-    leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END
+    leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END,
+    history = CASE WHEN $6::integer = 1 THEN ` + expired(`{now}`, `0`, `$5::uuid`) + ` ELSE q.history END
 FROM ` + skips.list("delivery bigint") + `
 RETURNING uuid_send(q.id), q.fence, least(q.lapses + ` + another + `, {last lapse})`
 
@@ -301,7 +303,7 @@ const staysMarked = `$6::integer = 0 AND q.leased_by <> $5::uuid`
 // order replaces the settles that differ on an ordered queue.
 func (s *settles) order(r renderer, l locked) {
 	s.archive = r.Replace(strings.Replace(archiveText(l), "q.attempts,", "least(q.attempts + "+unwritten+", {last attempt}) AS attempts,", 1))
-	s.nack, s.snooze = r.Replace(orderedNackText(l, "q.lapses")), r.Replace(orderedNackText(l, "q.lapses - 1"))
+	s.nack, s.snooze = r.Replace(orderedNackText(l, "q.lapses", failed("a"))), r.Replace(orderedNackText(l, "q.lapses - 1", kept))
 	s.release, s.deadLetter, s.extend = r.Replace(orderedReleaseText(l)), r.Replace(orderedDeadLetterText(l)), r.Replace(orderedExtendText(l))
 }
 

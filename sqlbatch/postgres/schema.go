@@ -52,7 +52,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, consumersTableText, consumersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, addNoticedText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addColumnsText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -146,6 +146,7 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   dedup_key   text COLLATE "C",
   type        text COLLATE "C",
   last_error  text,
+  history     text,
   headers     bytea,
   body        bytea    NOT NULL,
   CONSTRAINT {live pk} PRIMARY KEY (id),
@@ -210,6 +211,7 @@ const endedColumns = `
   dedup_key   text COLLATE "C",
   type        text COLLATE "C",
   last_error  text,
+  history     text,
   headers     bytea,
   body        bytea    NOT NULL,`
 
@@ -217,13 +219,16 @@ var deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn) +
   CONSTRAINT {dead pk} PRIMARY KEY (id)
 )`
 
-// addNoticedText changes only the catalog of a table of version 2: the rows that exist stay NULL, as old. The default is
-// for new ones, whichever program inserts them.
-const addNoticedText = `DO {$}
+// addColumnsText changes only the catalog of tables of version 2: the rows that exist stay NULL, as old. The default is for new
+// ones, whichever program inserts them.
+const addColumnsText = `DO {$}
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'dead'}) AND a.attname = 'noticed_at') THEN
     ALTER TABLE {dead} ADD COLUMN noticed_at bigint;
     ALTER TABLE {dead} ALTER COLUMN noticed_at SET DEFAULT 0;
+    ALTER TABLE {live} ADD COLUMN history text;
+    ALTER TABLE {dead} ADD COLUMN history text;
+    ALTER TABLE {done} ADD COLUMN history text;
   END IF;
 END
 {$}`

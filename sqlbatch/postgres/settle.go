@@ -93,8 +93,8 @@ func newSettles(r renderer, locked locked) *settles {
 	s := &settles{
 		ack:        r.Replace(ackText(locked)),
 		archive:    r.Replace(archiveText(locked)),
-		nack:       r.Replace(nackText(locked, `q.attempts - q.lapses`)),
-		snooze:     r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
+		nack:       r.Replace(nackText(locked, `q.attempts - q.lapses`, failed("a"))),
+		snooze:     r.Replace(nackText(locked, `q.attempts - q.lapses - 1`, kept)),
 		release:    r.Replace(releaseText(locked)),
 		deadLetter: r.Replace(deadLetterText(locked)),
 		extend:     r.Replace(extendText(locked)),
@@ -124,10 +124,10 @@ func archiveText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
   USING ` + locked.list() + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.type, q.last_error, q.headers, q.body{q.order}
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.type, q.last_error, q.history, q.headers, q.body{q.order}
 )
-INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, outcome, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, {acked}, fence, attempts, dedup_key, type, last_error, headers, body{order}
+INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, outcome, fence, attempts, dedup_key, type, last_error, history, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, {acked}, fence, attempts, dedup_key, type, last_error, history, headers, body{order}
 FROM gone
 ` + replace + `, outcome = excluded.outcome
 RETURNING uuid_send(d.id), d.fence`
@@ -135,7 +135,7 @@ RETURNING uuid_send(d.id), d.fence`
 
 const replace = `ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
-  attempts = excluded.attempts, dedup_key = excluded.dedup_key, type = excluded.type, last_error = excluded.last_error,
+  attempts = excluded.attempts, dedup_key = excluded.dedup_key, type = excluded.type, last_error = excluded.last_error, history = excluded.history,
   headers = excluded.headers, body = excluded.body{replace order}`
 
 func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
@@ -143,11 +143,34 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.settle.archive, Args: l.args()}
 }
 
+// addAttempt is the history of a row q with another attempt: see sqlbatch.MostHistory.
+func addAttempt(ended, took, holder, text string) string {
+	return `left(` + ended + ` || ' ' || (` + took + `) || ' ' || coalesce(left(` + holder + `, {most name}), '') || chr(10) || ` + text + ` || chr(30) || coalesce(q.history, ''), {most history})`
+}
+
+const (
+	kept   = `q.history`
+	nameOf = `(SELECT m.name FROM {consumers} AS m WHERE m.id = {id})`
+)
+
+// failed is the history after an attempt that failed. from has the rest.
+func failed(from string) string {
+	return addAttempt(`{now}`, `coalesce(`+from+`.took, 0)`, `{holder of q}`, `coalesce(left(`+from+`.error, {most text}), '')`)
+}
+
+// afterDeath is that of a dead message, in the columns of deadLetteredError.
+var afterDeath = `CASE WHEN q.uncounted = 1 THEN q.history ELSE ` + failed("q") + ` END`
+
+// expired is the history after a lease has expired.
+func expired(ended, took, holder string) string {
+	return addAttempt(ended, took, strings.Replace(nameOf, "{id}", holder, 1), `'{expired}'`)
+}
+
 // nackText ends leases by raising the fence: a late ack or a repetition matches nothing.
-func nackText(locked locked, attempts string) string {
+func nackText(locked locked, attempts, history string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
-FROM ` + locked.errorList("delay bigint") + `
+SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error), history = ` + history + `
+FROM ` + locked.errorList("delay bigint", "took bigint") + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
@@ -167,6 +190,7 @@ func (q *queue) nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statemen
 		l.note(items[i].Error)
 		l.deliveries.number(items[i].Delivery)
 		l.numbers.number(build.Milliseconds(items[i].Delay))
+		l.took.number(build.Milliseconds(items[i].Took))
 	}
 	return l.statement(text, q.ordered)
 }
@@ -195,20 +219,23 @@ func deadLetterText(locked locked) string {
   DELETE FROM {live} AS q
   USING ` + locked.errorList(deadLetterColumns...) + `
   RETURNING q.id, q.priority, q.enqueued_at, ` + deadLettered + `, q.fence, q.attempts - (coalesce(a.ended, 0) & 1) AS attempts, q.dedup_key, q.type, q.headers, q.body,
-            coalesce(a.error, q.last_error) AS last_error{q.order}
+            ` + deadLetteredError + `{q.order}
 )
-INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT id, priority, enqueued_at, {now}, cause, fingerprint, fence + 1, attempts, dedup_key, type, last_error, headers, body{order}
-FROM gone
+INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, cause, fingerprint, fence, attempts, dedup_key, type, last_error, history, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, cause, fingerprint, fence + 1, attempts, dedup_key, type, last_error, ` + afterDeath + `, headers, body{order}
+FROM gone AS q
 ` + replace + replaceCause + `
 RETURNING uuid_send(d.id), d.fence - 1`
 }
 
 // deadLetterColumns: ended is the cause, and its lowest bit is whether the attempt is refunded.
-var deadLetterColumns = []string{"ended integer", "fingerprint bigint"}
+var deadLetterColumns = []string{"ended integer", "took bigint", "fingerprint bigint"}
 
 const (
 	deadLettered = `(coalesce(a.ended, 0) >> 1)::smallint AS cause, a.fingerprint`
+
+	deadLetteredError = `coalesce(a.error, q.last_error) AS last_error, q.history, q.leased_by, a.took, a.error, coalesce(a.ended, 0) & 1 AS uncounted`
+
 	replaceCause = `, cause = excluded.cause, fingerprint = excluded.fingerprint, noticed_at = 0`
 )
 
@@ -220,6 +247,7 @@ func (q *queue) DeadLetter(items []sqlbatch.DeadLetterItem) sqlbatch.Statement {
 		l.note(items[i].Error)
 		l.deliveries.number(items[i].Delivery)
 		l.numbers.number(int64(items[i].Cause)<<1 | flag(items[i].Uncounted))
+		l.took.number(build.Milliseconds(items[i].Took))
 		fingerprints.numberOrNull(items[i].Fingerprint)
 	}
 	return l.statement(q.settle.deadLetter, q.ordered, fingerprints.orEmpty())
@@ -242,17 +270,18 @@ func (q *queue) Extend(consumer [16]byte, items []sqlbatch.Item, lease time.Dura
 	return sqlbatch.Statement{Text: q.settle.extend, Args: args}
 }
 
-// ends has the lists of a settle: the leases, the fence of the delivery and a number for each, and the errors.
+// ends has the lists of a settle: the leases, the fence of the delivery and a number for each, how long it took, and
+// the errors.
 type ends struct {
-	ids, above, deliveries, numbers array
-	fence                           int64 // of the first item
-	errors                          blob
+	ids, above, deliveries, numbers, took array
+	fence                                 int64 // of the first item
+	errors                                blob
 }
 
 func newEnds(n int) ends {
 	return ends{
 		ids: newArray(n, 32), above: newArray(n, 2), deliveries: newArray(n, 19), numbers: newArray(n, 6),
-		errors: newBlob(n, 0),
+		took: newArray(n, 6), errors: newBlob(n, 0),
 	}
 }
 
@@ -283,7 +312,7 @@ func (l *ends) statement(text string, ordered bool, others ...any) sqlbatch.Stat
 		args = append(args, l.deliveries.literal())
 	}
 	at, length := l.errors.place()
-	return sqlbatch.Statement{Text: text, Args: l.args(append(append(append(args, l.numbers.orEmpty()), others...), at, length, l.errors.data)...)}
+	return sqlbatch.Statement{Text: text, Args: l.args(append(append(append(args, l.numbers.orEmpty(), l.took.orEmpty()), others...), at, length, l.errors.data)...)}
 }
 
 func packItems(items []sqlbatch.Item) ends {

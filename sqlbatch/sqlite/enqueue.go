@@ -69,7 +69,7 @@ WHERE q.leased_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {live} AS e WHERE e.
 
 	// replacing keeps the due time, but a message that moves to another priority is not due before now, where a claim begins to read. ?4 is
 	// DebounceMax, NULL for none: a message that waits longer is due. The time to live of a message that is due later begins then.
-	replacing = `fence = fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
+	replacing = `fence = fence + 1, attempts = 0, lapses = 0, last_error = NULL, history = NULL, priority = excluded.priority,
   due_at = CASE WHEN enqueued_at + ?4 > excluded.enqueued_at THEN min(excluded.due_at, enqueued_at + ?4)
                 WHEN due_at > excluded.enqueued_at AND ?4 IS NOT NULL THEN excluded.enqueued_at
                 WHEN due_at < excluded.enqueued_at AND priority <> excluded.priority THEN excluded.enqueued_at

@@ -62,13 +62,13 @@ const emptyText = `SELECT NOT EXISTS (SELECT 1 FROM {live}) AS empty`
 const (
 	liveColumns = `CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at <= {now} THEN 'ready' ELSE 'scheduled' END AS state,
   id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
-  (SELECT m.name FROM {consumers} AS m WHERE m.id = leased_by) AS holder, dedup_key, type, substr(last_error, 1, 2000) AS last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {live}`
+  (SELECT m.name FROM {consumers} AS m WHERE m.id = leased_by) AS holder, dedup_key, type, substr(last_error, 1, 2000) AS last_error, substr(history, 1, {most history}) AS history, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {live}`
 	deadColumns = `'dead' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, type, substr(last_error, 1, 2000) AS last_error, cause, fingerprint, headers, body{order} FROM {dead}`
+  dedup_key, type, substr(last_error, 1, 2000) AS last_error, substr(history, 1, {most history}) AS history, cause, fingerprint, headers, body{order} FROM {dead}`
 	doneColumns = `'done' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, type, substr(last_error, 1, 2000) AS last_error, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {done}`
+  dedup_key, type, substr(last_error, 1, 2000) AS last_error, substr(history, 1, {most history}) AS history, NULL AS cause, NULL AS fingerprint, headers, body{order} FROM {done}`
 )
 
 // Browse reads at most ?1 live entries of each priority, and the rows of the first ?1 of all: see browseText.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
@@ -32,16 +33,19 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{walked order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent columns}", "", "{sent values}", "",
-			"{id key}", "PRIMARY KEY", "{row size}", fmt.Sprint(rowSize),
+			"{holder of q}", strings.Replace(nameOf, "{id}", "q.leased_by", 1), "{id key}", "PRIMARY KEY", "{row size}", fmt.Sprint(rowSize),
 		)
 	}
 	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{walked order}", ", order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key, seq, fence", "{sent columns}", ", slot, order_key, "+numberOf+", "+numberOf, "{sent values}", sentValues,
 		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{row size}", fmt.Sprint(rowSize+orderSize),
-		"{slot count}", fmt.Sprint(n.Slots),
+		"{slot count}", fmt.Sprint(n.Slots), "{holder of q}", ownerName,
 	)
 }
+
+// ownerName is the name of the consumer that has delivered a message: most deliveries are not in the row.
+const ownerName = `(SELECT m.name FROM {slots} AS s JOIN {consumers} AS m ON m.id = coalesce(q.leased_by, s.consumer) WHERE s.queue = {name} AND s.slot = q.slot)`
 
 // liveOrder has the additional columns of the live table. seq is the rowid, which AUTOINCREMENT never assigns twice,
 // even if the table was empty meanwhile: as there is one writer, nothing needs to be drawn. A message that another

@@ -64,8 +64,8 @@ RETURNING id, ended_at`
 // one with the same key and a smaller id goes first, unless that one died after the window.
 const (
 	redriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
-	redriveInsert = `INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, headers, body{order})
-SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, type, last_error, headers, body{order} FROM {dead} WHERE ended_at < 0`
+	redriveInsert = `INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, history, headers, body{order})
+SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, type, last_error, history, headers, body{order} FROM {dead} WHERE ended_at < 0`
 	redriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
 
 	// redriveCount increments the number of redrives of an ordered queue if a message moves.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
@@ -25,12 +26,13 @@ const matched = `SELECT q.rowid FROM (
 
 const itemSize = 16 + 19
 
-func appendEnd(list, errs []byte, item sqlbatch.Item, amount int64, text string) (newList, newErrs []byte) {
+func appendEnd(list, errs []byte, item sqlbatch.Item, amount int64, took time.Duration, text string) (newList, newErrs []byte) {
 	text = build.Cut(text)
 	list = appendItem(list, item)
 	list = appendDigits(list, amount, 13)
 	list = appendDigits(list, int64(len(errs)+1), 9)
 	list = appendDigits(list, int64(len(text)), 4)
+	list = appendDigits(list, min(build.Milliseconds(took), 9_999_999_999), 10)
 	return list, append(errs, text...)
 }
 

@@ -49,7 +49,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 35, "nacks": 61, "dead-letters": 61}[what]
+	size := map[string]int{"items": 35, "nacks": 71, "dead-letters": 71}[what]
 	list := st.Args[0].([]byte)
 	require.Zero(t, len(list)%size)
 	for n := 0; len(list) > 0; n, list = n+1, list[size:] {
@@ -57,7 +57,7 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		switch what {
 		case "nacks", "dead-letters":
 			errs, _ := st.Args[1].([]byte)
-			e.Delay = digits(t, list, 36, 13)
+			e.Delay, e.Took = digits(t, list, 36, 13), digits(t, list, 62, 10)
 			if what == "dead-letters" {
 				e.Delay, e.Uncounted, e.Cause = 0, e.Delay&1 == 1, sqlbatch.Cause(e.Delay>>1)
 				e.Print = digits(t, st.Prior[0].Args[2].([]byte)[19*n:], 1, 19)
@@ -101,8 +101,8 @@ func FuzzPacking(f *testing.F) {
 			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
 			require.Equal(t, want.Key, textOrNone(got[0][12]))
 			require.Equal(t, want.Type, textOrNone(got[0][13]))
-			require.Equal(t, string(want.Headers), bytesOrNone(got[0][17]))
-			require.Equal(t, string(want.Body), bytesOrNone(got[0][18]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][18]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][19]))
 		}
 	})
 }

@@ -212,7 +212,7 @@ func deliveriesOf(fences, size string) string {
 }
 
 // orderedEnds is endList with the fences ?3.
-var orderedEnds = strings.Replace(endList, "SELECT substr(?1, o, 16) AS id,", "SELECT substr(?1, o, 16) AS id, "+deliveriesOf("?3", "61")+",", 1)
+var orderedEnds = strings.Replace(endList, "SELECT substr(?1, o, 16) AS id,", "SELECT substr(?1, o, 16) AS id, "+deliveriesOf("?3", "71")+",", 1)
 
 // itemList is a list of items with the fences.
 func itemList(fences string) string {
@@ -221,9 +221,9 @@ func itemList(fences string) string {
   SELECT substr(?1, o, 16) AS id, CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence, ` + deliveriesOf(fences, "35") + ` FROM n) AS p`
 }
 
-func orderedNackOf(attempts string) string {
+func orderedNackOf(attempts, history string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + p.amount, lease_until = 0, fence = ` + fenceAfter + `, attempts = min(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+SET due_at = {now} + p.amount, lease_until = 0, fence = ` + fenceAfter + `, attempts = min(q.attempts + ` + unwritten + `, {last attempt}) - ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error), history = ` + history + `
 FROM ` + orderedEnds + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, ` + matchedIn("?4")
@@ -235,10 +235,10 @@ func matchedIn(object string) string {
 }
 
 var (
-	orderedArchiveText = strings.Replace(archiveInsertText, "fence, attempts, dedup_key, type, last_error, headers, body{order}\nFROM", "fence, min(attempts + (leased_by IS NULL), {last attempt}), dedup_key, type, last_error, headers, body{order}\nFROM", 1)
+	orderedArchiveText = strings.Replace(archiveInsertText, "fence, attempts, dedup_key, type, last_error, history, headers, body{order}\nFROM", "fence, min(attempts + (leased_by IS NULL), {last attempt}), dedup_key, type, last_error, history, headers, body{order}\nFROM", 1)
 
-	orderedDeadLetterText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, noticed_at, fence, attempts, dedup_key, type, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, 0, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+	orderedDeadLetterText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, cause, fingerprint, noticed_at, fence, attempts, dedup_key, type, last_error, history, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, p.amount >> 1, p.fingerprint, 0, ` + fenceAfter + `, min(q.attempts + ` + unwritten + `, {last attempt}) - (p.amount & 1), q.dedup_key, q.type, coalesce(p.error, q.last_error), iif(p.amount & 1, q.history, ` + failed + `), q.headers, q.body{q.order}
 FROM ` + withFingerprints(orderedEnds, "?4") + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 	orderedReleaseText = `UPDATE {live} AS q SET lease_until = 0, fence = ` + fenceAfter + `, attempts = q.attempts + ` + unwritten + ` - 1, leased_by = NULL
@@ -255,7 +255,8 @@ RETURNING id, fence`
 
 	markOrderedText = `UPDATE {live} AS q
 SET fence = iif(q.fence > {high fence}, p.delivery, max(q.fence + 1, p.delivery)), attempts = min(q.attempts + 1, {last attempt}),
-  lapses = min(q.lapses + ` + another + `, {last lapse}), leased_by = ?2
+  lapses = min(q.lapses + ` + another + `, {last lapse}), leased_by = ?2,
+  history = iif(` + another + `, ` + expired(`{now}`, `0`, `q.leased_by`) + `, q.history)
 FROM ` + itemList("?3") + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence, lapses`
@@ -264,7 +265,8 @@ RETURNING id, fence, lapses`
 	releaseOrderedText = `UPDATE {live} AS q
 SET fence = ` + fenceAfter + `,
   attempts = min(CASE WHEN ?4 THEN q.attempts + ` + unwritten + ` WHEN q.leased_by = ?2 THEN q.attempts - 1 ELSE q.attempts END, {last attempt}),
-  lapses = min(q.lapses + ?4, {last lapse}), lease_until = iif(` + staysMarked + `, q.lease_until, 0), leased_by = iif(` + staysMarked + `, q.leased_by, NULL)
+  lapses = min(q.lapses + ?4, {last lapse}), lease_until = iif(` + staysMarked + `, q.lease_until, 0), leased_by = iif(` + staysMarked + `, q.leased_by, NULL),
+  history = iif(?4, ` + expired(`{now}`, `0`, `?2`) + `, q.history)
 FROM ` + itemList("?3") + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse})`
@@ -273,7 +275,7 @@ RETURNING id, fence, min(lapses + (leased_by IS NOT NULL), {last lapse})`
 // settles replaces the settles that differ on an ordered queue.
 func (q *queue) settles(text func(string) string) {
 	q.archiveInsert, q.release, q.extend = text(orderedArchiveText), text(orderedReleaseText), text(orderedExtendText)
-	q.nack, q.snooze = text(orderedNackOf("q.lapses")), text(orderedNackOf("q.lapses - 1"))
+	q.nack, q.snooze = text(orderedNackOf("q.lapses", failed)), text(orderedNackOf("q.lapses - 1", kept))
 	q.deadLetterInsert = text(orderedDeadLetterText)
 }
 

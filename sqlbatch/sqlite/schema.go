@@ -43,16 +43,21 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 		texts = append(slices.Clip(migration1), orderedMigration1...)
 	}
 	r := newRenderer(n)
-	former := sqlbatch.Former{Ask: r.Replace(formerText), Add: r.Replace(addNoticedText)}
+	former := sqlbatch.Former{Ask: r.Replace(formerText), Add: r.all([]string{addNoticedText, addToLiveText, addToDeadText, addToDoneText})}
 	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Former: former, Statements: r.all(texts)}}
 }
 
-// formerText finds a dead-letter table of version 2, which has no column noticed_at.
+// formerText finds the tables of version 2, of which the dead-letter table has no column noticed_at, and none has a history.
 const formerText = `SELECT 1 FROM (SELECT count(*) AS columns, sum(name = 'noticed_at') AS has FROM pragma_table_info({dead_text}, {schema_text})) WHERE columns > 0 AND has = 0`
 
-// addNoticedText changes no row. It has no default, which SQLite would apply to the rows that exist: they stay NULL, as old. So the INSERT
+// These change no row. noticed_at has no default, which SQLite would apply to the rows that exist: they stay NULL, as old. So the INSERT
 // of a dead message names the column. What programs of version 2 dead-letter in such a file is not noticed.
-const addNoticedText = `ALTER TABLE {dead} ADD COLUMN noticed_at INTEGER`
+const (
+	addNoticedText = `ALTER TABLE {dead} ADD COLUMN noticed_at INTEGER`
+	addToLiveText  = `ALTER TABLE {live} ADD COLUMN history TEXT`
+	addToDeadText  = `ALTER TABLE {dead} ADD COLUMN history TEXT`
+	addToDoneText  = `ALTER TABLE {done} ADD COLUMN history TEXT`
+)
 
 // The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads straight to the row, which costs less than a clustered
 // id here.
@@ -111,6 +116,7 @@ var migration1 = []string{
   type        TEXT,
   leased_by   BLOB,
   last_error  TEXT,
+  history     TEXT,
   headers     ANY,
   body        ANY     NOT NULL,
   CHECK (length(id) = 16),
@@ -173,6 +179,7 @@ const endedColumns = `
   dedup_key   TEXT,
   type        TEXT,
   last_error  TEXT,
+  history     TEXT,
   headers     BLOB,
   body        BLOB    NOT NULL
 )`
@@ -250,6 +257,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
 		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{version}", fmt.Sprint(sqlbatch.Version), "{least}", fmt.Sprint(sqlbatch.Least), "{kept lapses}", fmt.Sprint(sqlbatch.KeptLapses), "{rescued}", fmt.Sprint(sqlbatch.RescueRows), "{passed}", fmt.Sprint(sqlbatch.PassedRows), "{scatter of lapses}", build.Scatter("lapses"), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey), "{most type}", fmt.Sprint(sqlbatch.MaxType), "{acked}", fmt.Sprint(sqlbatch.OutcomeAcked),
+		"{expired}", sqlbatch.TextExpired, "{most name}", fmt.Sprint(sqlbatch.MostName), "{most text}", fmt.Sprint(sqlbatch.MostText), "{most history}", fmt.Sprint(sqlbatch.MostHistory),
 		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{no fingerprint}", "(-9223372036854775807 - 1)", "{now}", now, "{margin}", fmt.Sprint(sqlbatch.HeadMargin.Milliseconds()),
 	)...)

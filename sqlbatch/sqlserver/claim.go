@@ -308,8 +308,8 @@ func (q *queue) Rescan() sqlbatch.Statement { return call(q.rescan, "") }
 
 // rescueText walks a lane from a place on, with the locks of nextDueText, and then locks the rows whose leases had ended. A lease might have
 // been extended, or another consumer might have the message by now, so the end is checked again under the lock. Rows and entries that others
-// have locked are skipped. Six of the bytes of NEWID are random.
-const rescueText = settling + `~SET DEADLOCK_PRIORITY LOW;
+// have locked are skipped. The fence has the time of the claim. Six of the bytes of NEWID are random.
+var rescueText = settling + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @at datetime2(3) = DATEADD(millisecond, @at_ms, DATEADD(day, @at_days, @epoch));
@@ -327,11 +327,12 @@ SET due_at = CASE WHEN q.lapses >= 1 AND q.lapses <= @most - 2
     lease_until = '19700101',
     fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) THEN @mark ELSE q.fence + 1 END,
     lapses = CASE WHEN q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
-    leased_by = NULL
+    leased_by = NULL,
+    history = ` + expired(`DATEDIFF_BIG(millisecond, '19700101', q.lease_until)`, `DATEDIFF_BIG(millisecond, '19700101', q.lease_until) - q.fence / 1048576`) + `
 OUTPUT inserted.id, inserted.priority, DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at
 FROM @lost AS a
 INNER JOIN {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
-{entry joins}WHERE a.lost = 1 AND q.leased_by IS NOT NULL AND q.lease_until <= @now
+{entry joins}` + holder("q.leased_by") + `WHERE a.lost = 1 AND q.leased_by IS NOT NULL AND q.lease_until <= @now
 ` + fromListOptions + `;
 `
 

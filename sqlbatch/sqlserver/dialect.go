@@ -111,8 +111,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 func (q *queue) settles(render func(template string) string) {
 	q.ack = render(ackText)
 	q.archive = render(archiveText)
-	q.nack = render(strings.Replace(nackText, "{attempts}", "q.attempts - q.lapses", 1))
-	q.snooze = render(strings.Replace(nackText, "{attempts}", "q.attempts - q.lapses - 1", 1))
+	nack, snooze := nackTexts(nackText, "q.attempts - q.lapses")
+	q.nack, q.snooze = render(nack), render(snooze)
 	q.release = render(releaseText)
 	q.deadLetter = render(deadLetterText)
 	q.extend = render(extendText)
@@ -322,6 +322,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{df lapses}", bracket("DF_"+live+"__lapses"), "{ck priority}", bracket("CK_"+live+"__priority"),
 		"{ck values}", bracket("CK_"+live+"__values"), "{ck sizes}", bracket("CK_"+live+"__sizes"), "{ck order}", bracket("CK_"+live+"__order"),
 		"{last fence}", "0x"+strconv.FormatInt(sqlbatch.LastFence, 16), "{high fence}", "0x"+strconv.FormatInt(sqlbatch.HighFence, 16),
+		"{expired}", sqlbatch.TextExpired, "{most name}", strconv.Itoa(sqlbatch.MostName), "{most text}", strconv.Itoa(sqlbatch.MostText), "{most history}", strconv.Itoa(sqlbatch.MostHistory),
 		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{version}", strconv.Itoa(sqlbatch.Version), "{least}", strconv.Itoa(sqlbatch.Least), "{kept lapses}", strconv.Itoa(sqlbatch.KeptLapses), "{rescued}", strconv.Itoa(sqlbatch.RescueRows), "{passed}", strconv.Itoa(sqlbatch.PassedRows), "{scatter of q.lapses}", build.Scatter("q.lapses"), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_dedup"),
 		"{dead new}", bracket("IX_"+dead+"_new"), "{'dead new'}", unicodeString("IX_"+dead+"_new"),

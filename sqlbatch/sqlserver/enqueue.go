@@ -115,6 +115,7 @@ const (
     attempts = 0,
     lapses = 0,
     last_error = NULL,
+    history = NULL,
     priority = ` + markedPriority + `,
     due_at = CASE
         WHEN ` + latest + ` > ` + markedDue + ` THEN ` + markedDue + `

@@ -199,20 +199,20 @@ const (
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
        (SELECT m.name FROM {consumers} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
-       q.dedup_key, q.type, q.last_error, ` + noCause + `, q.headers, q.body{q order}
+       q.dedup_key, q.type, q.last_error, q.history, ` + noCause + `, q.headers, q.body{q order}
 `
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
 `
 	peekRow = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.due_at, l.lease_until, l.expires_at,
-           l.leased_by, l.dedup_key, l.type, l.last_error, l.headers, l.body
+           l.leased_by, l.dedup_key, l.type, l.last_error, l.history, l.headers, l.body
     FROM {live} AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
     WHERE l.priority = p.priority AND l.lease_until IS NOT NULL`
 	peekInOrder = `
     ORDER BY l.due_at, l.id
 `
 	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.due_at, u.lease_until, u.expires_at,
-           u.leased_by, u.dedup_key, u.type, u.last_error, u.headers, u.body`
+           u.leased_by, u.dedup_key, u.type, u.last_error, u.history, u.headers, u.body`
 	peekPlace = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @first datetime2(3) = '00010101';
 DECLARE @last datetime2(3) = '99991231 23:59:59.999';
@@ -231,7 +231,7 @@ ORDER BY q.priority DESC, q.due_at, q.id;
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
-       q.dedup_key, q.type, q.last_error, {cause}, q.headers, q.body{q order}
+       q.dedup_key, q.type, q.last_error, q.history, {cause}, q.headers, q.body{q order}
 `
 )
 
@@ -252,13 +252,13 @@ func peekLane(b browseBound) string {
 
 // peekEnded selects the messages that ended before the place.
 func peekEnded(state, table, index string) string {
-	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, {e cause}e.headers, e.body{e order}
+	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, e.history, {e cause}e.headers, e.body{e order}
     FROM ` + table + ` AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
     WHERE e.ended_at `
 	const order = `
     ORDER BY e.ended_at DESC, e.id DESC
 `
-	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, {u cause}u.headers, u.body{u order} FROM (
+	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, u.history, {u cause}u.headers, u.body{u order} FROM (
 `
 	return ofCause(state, session+peekAfter+`SELECT TOP (@n) '`+state+`' AS state, `+peekEndedColumns+`FROM (
 `+row+part+`= @after AND e.id < @id`+order+`    ) AS u
@@ -298,7 +298,7 @@ SELECT 'dead' AS state, ` + ofCause("dead", peekEndedColumns) + `FROM {dead} AS 
 WHERE q.id = @id
 UNION ALL
 SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.lease_until, d.ended_at, d.expires_at,
-       d.leased_by, d.holder, d.dedup_key, d.type, d.last_error, d.cause, d.fingerprint, d.headers, d.body{d order} FROM (
+       d.leased_by, d.holder, d.dedup_key, d.type, d.last_error, d.history, d.cause, d.fingerprint, d.headers, d.body{d order} FROM (
     SELECT TOP (1) 'done' AS state, ` + ofCause("done", peekEndedColumns) + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC

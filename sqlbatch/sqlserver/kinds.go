@@ -29,12 +29,12 @@ const extended = `CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @unti
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
-			"{entry joins}", entryJoins, "{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{walked order}", "", "{u walked order}", "", "{q walked order}", "",
+			"{entry joins}", entryJoins, "{holder of q}", holder("q.leased_by"), "{attempt of deleted}", failed("deleted."), "{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{walked order}", "", "{u walked order}", "", "{q walked order}", "",
 		)
 	}
 	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
 	return build.NewWords(
-		"{entry joins}", orderedEntryJoins, "{order}", columns(""), "{walked order}", ", d.order_key", "{u walked order}", ", u.order_key", "{q walked order}", ", q.order_key", "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
+		"{entry joins}", orderedEntryJoins, "{holder of q}", holderOfDelivery, "{attempt of deleted}", failed("deleted."), "{order}", columns(""), "{walked order}", ", d.order_key", "{u walked order}", ", u.order_key", "{q walked order}", ", q.order_key", "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{order checks}", strings.Replace(orderChecks, "{slot count}", strconv.Itoa(n.Slots), 1),
 		"{slot count}", strconv.Itoa(n.Slots),

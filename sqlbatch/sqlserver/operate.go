@@ -268,8 +268,8 @@ const (
     WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)`
 
 	// A moved row is due now, with no attempts, no lapses, no expiry, and a higher fence than any earlier lease of it.
-	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error{order})
-SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error{d order}
+	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error, history{order})
+SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error, d.history{d order}
 ` + fromChosen + `;
 DELETE d
 ` + ended + `

@@ -2,7 +2,9 @@ package sqlserver
 
 import (
 	"encoding/binary"
+	"math"
 	"strings"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -14,9 +16,9 @@ import (
 // One parameter means one plan for every count, no table function whose row count the optimizer guesses, and only the cost of an
 // empty call on the client.
 const (
-	itemBytes       = 16 + 8             // id, fence
-	nackBytes       = 16 + 8 + 8 + 6     // id, fence, delay, place of the error text
-	deadLetterBytes = 16 + 8 + 6 + 1 + 8 // id, fence, place of the error text, twice the cause and the attempts to refund, fingerprint
+	itemBytes       = 16 + 8                 // id, fence
+	nackBytes       = 16 + 8 + 8 + 6 + 4     // id, fence, delay, place of the error text, time of the handler
+	deadLetterBytes = 16 + 8 + 6 + 1 + 8 + 4 // id, fence, place of the error text, twice the cause and the attempts to refund, fingerprint, time of the handler
 	idBytes         = 16
 	keyBytes        = 4 + 1   // place of a key among the keys
 	listBytes       = 7999    // the longest list, below where varbinary(8000) ends
@@ -65,9 +67,14 @@ func packNacks(items []sqlbatch.NackItem) (list, errors []byte) {
 	for _, i := range build.InOrder(items, func(a, b sqlbatch.NackItem) int { return build.CompareIDs(a.ID, b.ID) }) {
 		list = packItem(list, i.Item)
 		list = packSpan(list, build.Milliseconds(i.Delay))
-		list = t.add(list, i.Error)
+		list = packTook(t.add(list, i.Error), i.Took)
 	}
 	return list, t
+}
+
+// packTook writes milliseconds.
+func packTook(b []byte, took time.Duration) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(min(build.Milliseconds(took), math.MaxInt32)))
 }
 
 func packDeadLetters(items []sqlbatch.DeadLetterItem) (list, errors []byte) {
@@ -77,7 +84,7 @@ func packDeadLetters(items []sqlbatch.DeadLetterItem) (list, errors []byte) {
 		list = packItem(list, i.Item)
 		list = t.add(list, i.Error)
 		list = append(list, byte(i.Cause)<<1|flag(i.Uncounted))
-		list = binary.BigEndian.AppendUint64(list, uint64(i.Fingerprint))
+		list = packTook(binary.BigEndian.AppendUint64(list, uint64(i.Fingerprint)), i.Took)
 	}
 	return list, t
 }

@@ -116,7 +116,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 24, "nacks": 38, "dead-letters": 39}[what]
+	size := map[string]int{"items": 24, "nacks": 42, "dead-letters": 43}[what]
 	list := records(t, argument[[]byte](t, st, "a"), size)
 	require.True(t, slices.IsSortedFunc(list, func(a, b []byte) int { return bytes.Compare(a[:16], b[:16]) }), "ids ascend, so that locks are taken in one order")
 	for _, r := range list {
@@ -129,6 +129,7 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 			at, e.Uncounted, e.Cause, e.Print = 25, r[30]&1 == 1, sqlbatch.Cause(r[30]>>1), integer(r, 32, 8)
 		}
 		if at > 0 {
+			e.Took = integer(r, len(r)-3, 4)
 			e.Text = place(argument[[]byte](t, st, "e"), integer(r, at, 4), integer(r, at+4, 2))
 		}
 		ends = append(ends, e)

@@ -28,10 +28,10 @@ const (
 
 var (
 	itemsWithFences       = strings.Replace(items, " AS fence\n", " AS fence,\n           "+fenceOfDelivery+"\n", 1)
-	deadLettersWithFences = strings.Replace(fromDeadLetters, " AS refund\n", " AS refund,\n           "+fenceOfDelivery+"\n", 1)
+	deadLettersWithFences = strings.Replace(fromDeadLetters, " AS took\n", " AS took,\n           "+fenceOfDelivery+"\n", 1)
 
 	orderedNackText = strings.NewReplacer("{entries}", "",
-		"fence = q.fence + 1", "fence = "+of("q.", fenceAfter), "attempts = {attempts}", "attempts = "+of("q.", written)+" - {attempts}", " AS bytes\n", " AS bytes,\n           "+fenceOfDelivery+"\n",
+		"fence = q.fence + 1", "fence = "+of("q.", fenceAfter), "attempts = {attempts}", "attempts = "+of("q.", written)+" - {attempts}", " AS took\n", " AS took,\n           "+fenceOfDelivery+"\n",
 	).Replace(nackText)
 
 	orderedArchiveText = strings.Replace(archiveText, "deleted.attempts", of("deleted.", written), 1)
@@ -63,24 +63,28 @@ OUTPUT deleted.id, deleted.fence
 ` + fromListOptions + `;
 `
 
-	markOrderedText = settling + `UPDATE q
+	markOrderedText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+UPDATE q
 SET fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) OR q.fence + 1 < a.delivery THEN a.delivery ELSE q.fence + 1 END,
     attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
     lapses = ` + lapsedThen + `,
-    leased_by = @by
+    leased_by = @by,
+    history = CASE WHEN ` + byOther + ` THEN ` + expired(millisNow, "0") + ` ELSE q.history END
 OUTPUT inserted.id, inserted.fence, inserted.lapses
-` + itemsWithFences + joinSkipping + fromListOptions + `;
+` + itemsWithFences + joinSkipping + holder("q.leased_by") + fromListOptions + `;
 `
 
-	releaseOrderedText = settling + `UPDATE q
+	releaseOrderedText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+UPDATE q
 SET fence = ` + of("q.", fenceAfter) + `,
     attempts = CASE WHEN @lapsed = 1 AND q.leased_by IS NULL AND q.attempts < {last attempt} THEN q.attempts + 1
                     WHEN @lapsed = 0 AND q.leased_by = @by THEN q.attempts - 1 ELSE q.attempts END,
     lapses = CASE WHEN @lapsed = 1 AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
     lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE '19700101' END,
-    leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END
+    leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END,
+    history = CASE WHEN @lapsed = 1 THEN ` + expired(millisNow, "0") + ` ELSE q.history END
 OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND inserted.lapses < {last lapse} THEN inserted.lapses + 1 ELSE inserted.lapses END AS lapses
-` + itemsWithFences + joinSkipping + fromListOptions + `;
+` + itemsWithFences + joinSkipping + holder("@by") + fromListOptions + `;
 `
 )
 
@@ -89,8 +93,8 @@ const holderNow = `CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END`
 // orderedSettles replaces the settles that differ on an ordered queue.
 func (q *queue) orderedSettles(render func(template string) string) {
 	q.archive, q.release, q.extend, q.deadLetter = render(orderedArchiveText), render(orderedReleaseText), render(orderedExtendText), render(orderedDeadLetterText)
-	q.nack = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses", 1))
-	q.snooze = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses - 1", 1))
+	nack, snooze := nackTexts(orderedNackText, "q.lapses")
+	q.nack, q.snooze = render(nack), render(snooze)
 }
 
 // packFences packs fences in the order that packItems uses for the items.

@@ -62,7 +62,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{schemaText + queuesTableText, consumersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, addNoticedText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addColumnsText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -170,6 +170,7 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
+        history nvarchar({most history}) NULL,
         CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
@@ -233,6 +234,7 @@ const endedColumns = `        id binary(16) NOT NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
+        history nvarchar({most history}) NULL,
 `
 
 var deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
@@ -244,10 +246,14 @@ BEGIN
 END;
 `
 
-// addNoticedText changes only the catalog of a table of version 2: the rows that exist stay NULL, as old. The default is for new ones,
+// addColumnsText changes only the catalog of tables of version 2: the rows that exist stay NULL, as old. The default is for new ones,
 // whichever program inserts them. WITH VALUES would rewrite all rows.
-const addNoticedText = `IF COL_LENGTH({'dead'}, N'noticed_at') IS NULL
-    ALTER TABLE {dead} ADD ` + noticedColumn + `;
+const addColumnsText = `IF COL_LENGTH({'dead'}, N'noticed_at') IS NULL
+BEGIN
+    ALTER TABLE {dead} ADD ` + noticedColumn + `, history nvarchar({most history}) NULL;
+    ALTER TABLE {live} ADD history nvarchar({most history}) NULL;
+    ALTER TABLE {done} ADD history nvarchar({most history}) NULL;
+END;
 `
 
 // deadEndedIndexText: peeks and redrives use the order of death.

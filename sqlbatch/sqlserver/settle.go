@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"database/sql"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -79,8 +80,8 @@ const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now, {acked},
-       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error{deleted order}
-INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error{order})
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error, deleted.history{deleted order}
+INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error, history{order})
 OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 ~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
@@ -96,10 +97,44 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 	return call(q.archive, itemsDeclaration, sql.Named("a", packItems(items)))
 }
 
+// addAttempt is the history of a row with another attempt, of a consumer with the name h.name: see sqlbatch.MostHistory.
+func addAttempt(row, ended, took, text string) string {
+	return `CONVERT(nvarchar({most history}), CONCAT(` + ended + `, N' ', ` + took + `, N' ', SUBSTRING(h.name, 1, {most name}), CONVERT(nvarchar(1), 0x0A00),
+        ` + text + `, CONVERT(nvarchar(1), 0x1E00), ` + row + `history))`
+}
+
+// failed is the history after an attempt that failed.
+func failed(row string) string {
+	return addAttempt(row, millisNow, `a.took`, `CONVERT(nvarchar({most text}), SUBSTRING(@e, a.place + 1, a.bytes))`)
+}
+
+// expired is the history after a lease has expired.
+func expired(ended, took string) string { return addAttempt("q.", ended, took, `N'{expired}'`) }
+
+const millisNow = `DATEDIFF_BIG(millisecond, '19700101', @now)`
+
+// holder joins the name of a consumer. OUTPUT allows no query.
+func holder(id string) string {
+	return `CROSS APPLY (SELECT MIN(m.name) AS name FROM {consumers} AS m WITH (READUNCOMMITTED) WHERE m.id = ` + id + `) AS h
+`
+}
+
+// holderOfDelivery joins the name of the consumer that has delivered a message of an ordered queue: most deliveries are not in the row.
+const holderOfDelivery = `CROSS APPLY (SELECT MIN(m.name) AS name FROM {slots} AS s WITH (READUNCOMMITTED)
+    INNER JOIN {consumers} AS m WITH (READUNCOMMITTED) ON m.id = CASE WHEN q.leased_by IS NULL THEN s.consumer ELSE q.leased_by END
+    WHERE s.queue = {name} AND s.slot = q.slot) AS h
+`
+
+// nackTexts returns the texts of a nack and of a snooze.
+func nackTexts(text, failures string) (nack, snooze string) {
+	return strings.NewReplacer("{attempts}", failures, "{history}", ",\n    history = "+failed("q.")).Replace(text),
+		strings.NewReplacer("{attempts}", failures+" - 1", "{history}", "", "{holder of q}", "").Replace(text)
+}
+
 // nackText ends leases by raising the fence: a late ack or a repetition matches nothing. Path and locks are those of
 // ackText.
 //
-// A snooze differs in the attempt, which it refunds ({attempts}).
+// A snooze differs in the attempt, which it refunds ({attempts}), and does not add to the history ({history}).
 //
 // All error texts are one parameter, which the statement cuts into parts: bytes of UTF-16LE, which CONVERT
 // reinterprets.
@@ -112,19 +147,20 @@ SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     lapses = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error
-                      ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
+                      ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{history}
 OUTPUT deleted.id, deleted.fence
 FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 38 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(bigint, SUBSTRING(@a, 38 * (x.i + y.i) + 17, 8)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 25, 4)) AS delay_days,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 29, 4)) AS delay_ms,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 33, 4)) AS place,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 37, 2)) AS bytes
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 42 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 42 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 25, 4)) AS delay_days,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 29, 4)) AS delay_ms,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 33, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 37, 2)) AS bytes,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 39, 4)) AS took
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 38
+    WHERE x.i + y.i < DATALENGTH(@a) / 42
 ) AS a
-` + joinLease + "{entries}" + fromListOptions + `;
+` + joinLease + "{entries}{holder of q}" + fromListOptions + `;
 `
 
 func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return q.nackOf(q.nack, items) }
@@ -176,24 +212,26 @@ OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.ref
        a.cause, CASE WHEN a.fingerprint <> 0 THEN a.fingerprint END,
        deleted.dedup_key, deleted.type, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
-            ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
-INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, cause, fingerprint, dedup_key, [type], headers, body, last_error{order})
+            ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END,
+       CASE WHEN a.refund = 1 THEN deleted.history ELSE {attempt of deleted} END{deleted order}
+INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, cause, fingerprint, dedup_key, [type], headers, body, last_error, history{order})
 OUTPUT deleted.id, deleted.fence
-` + fromDeadLetters + joinLease + "{entries}" + fromListOptions + `;
+` + fromDeadLetters + joinLease + "{entries}{holder of q}" + fromListOptions + `;
 ~COMMIT TRANSACTION;
 `
 
 // fromDeadLetters selects the records of @a, of deadLetterBytes each.
 const fromDeadLetters = `FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 39 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(bigint, SUBSTRING(@a, 39 * (x.i + y.i) + 17, 8)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 25, 4)) AS place,
-           CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 29, 2)) AS bytes,
-           CONVERT(bigint, SUBSTRING(@a, 39 * (x.i + y.i) + 32, 8)) AS fingerprint,
-           CONVERT(smallint, SUBSTRING(@a, 39 * (x.i + y.i) + 31, 1)) / 2 AS cause,
-           CONVERT(int, SUBSTRING(@a, 39 * (x.i + y.i) + 31, 1)) % 2 AS refund
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 43 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 43 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 43 * (x.i + y.i) + 25, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 43 * (x.i + y.i) + 29, 2)) AS bytes,
+           CONVERT(bigint, SUBSTRING(@a, 43 * (x.i + y.i) + 32, 8)) AS fingerprint,
+           CONVERT(smallint, SUBSTRING(@a, 43 * (x.i + y.i) + 31, 1)) / 2 AS cause,
+           CONVERT(int, SUBSTRING(@a, 43 * (x.i + y.i) + 31, 1)) % 2 AS refund,
+           CONVERT(int, SUBSTRING(@a, 43 * (x.i + y.i) + 40, 4)) AS took
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 39
+    WHERE x.i + y.i < DATALENGTH(@a) / 43
 ) AS a
 `
 

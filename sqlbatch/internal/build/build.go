@@ -25,8 +25,12 @@ func Milliseconds(d time.Duration) int64 {
 	return ms
 }
 
-// Cut shortens an error text to MaxError bytes without splitting a character.
+// errorText replaces the characters that a history cannot have in a text.
+var errorText = strings.NewReplacer("\x00", "\uFFFD", "\x1e", " ")
+
+// Cut shortens an error text to MaxError bytes without splitting a character, and replaces what a history cannot have.
 func Cut(s string) string {
+	s = errorText.Replace(s)
 	if len(s) <= sqlbatch.MaxError {
 		return s
 	}

@@ -83,7 +83,7 @@ func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 	}
 	for _, m := range d.Migrations(n) {
 		if m.Former.Ask != "" {
-			all[fmt.Sprintf("migration-%d-former", m.Number)] = script(m.Former.Ask, m.Former.Add)
+			all[fmt.Sprintf("migration-%d-former", m.Number)] = script(append([]string{m.Former.Ask}, m.Former.Add...)...)
 		}
 		for i, text := range m.Statements {
 			all[fmt.Sprintf("migration-%d-%02d", m.Number, i+1)] = script(text)

@@ -60,7 +60,7 @@ func showsEach(w *world) {
 // showsParts requires that Part returns any part of a body, and its whole length.
 func showsParts(w *world, id [16]byte) {
 	whole := w.run(w.Get(id))[0]
-	const body = 18 // the column
+	const body = 19 // the column
 	text, _ := whole[body].(string)
 	for _, c := range []struct {
 		from, n int

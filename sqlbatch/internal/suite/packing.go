@@ -36,6 +36,7 @@ func FuzzRows(f *testing.F, d sqlbatch.Dialect, read func(*testing.T, sqlbatch.S
 type End struct {
 	sqlbatch.Item
 	Delay     int64
+	Took      int64 // ms
 	Text      string
 	Uncounted bool
 	Cause     sqlbatch.Cause
@@ -55,15 +56,15 @@ func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what 
 		var plain, nacked, deadLettered []End
 		for n := 1 + s.byte()%12; n > 0; n-- {
 			item, delay, uncounted, cause := s.item(), s.span(), s.byte()%2 == 0, s.text()
-			why, print := sqlbatch.Cause(1+s.byte()%7), s.number()>>(s.byte()%2*63)
+			why, print, took := sqlbatch.Cause(1+s.byte()%7), s.number()>>(s.byte()%2*63), time.Duration(s.byte())*time.Hour
 			items = append(items, item)
-			nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: delay, Error: cause})
-			deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item, Error: cause, Cause: why, Fingerprint: print, Uncounted: uncounted})
+			nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: delay, Took: took, Error: cause})
+			deadLetters = append(deadLetters, sqlbatch.DeadLetterItem{Item: item, Took: took, Error: cause, Cause: why, Fingerprint: print, Uncounted: uncounted})
 
 			kept := build.Cut(text(cause))
 			plain = append(plain, End{Item: item})
-			nacked = append(nacked, End{Item: item, Delay: build.Milliseconds(delay), Text: kept})
-			deadLettered = append(deadLettered, End{Item: item, Text: kept, Cause: why, Print: print, Uncounted: uncounted})
+			nacked = append(nacked, End{Item: item, Delay: build.Milliseconds(delay), Took: took.Milliseconds(), Text: kept})
+			deadLettered = append(deadLettered, End{Item: item, Took: took.Milliseconds(), Text: kept, Cause: why, Print: print, Uncounted: uncounted})
 		}
 		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Release(Releases(items)), q.Extend(Consumer, items, time.Minute)} {
 			require.ElementsMatch(t, plain, read(t, "items", st))

@@ -106,10 +106,12 @@ func convertsFormer(w *world) {
 
 // noticesNoFormer tests that messages which died before there was a column for it are not new, and all later ones are.
 func noticesNoFormer(w *world) {
-	w.Define("DROP TABLE chanq_orders__dead")
+	for _, table := range []string{"chanq_orders", "chanq_orders__dead", "chanq_orders__done"} {
+		w.Define("DROP TABLE " + table)
+	}
 	for _, text := range w.Engine.Dialect.Migrations(Orders)[0].Statements {
-		if strings.Contains(text, "CREATE TABLE") && strings.Contains(text, "noticed_at") {
-			w.Define(noticedLine.ReplaceAllString(text, ""))
+		if strings.Contains(text, "CREATE TABLE") && strings.Contains(text, "history") {
+			w.Define(newLines.ReplaceAllString(text, ""))
 		}
 	}
 	w.exec("UPDATE chanq__queues SET version = 2, min_version = 2")
@@ -151,8 +153,8 @@ func noticesNoFormer(w *world) {
 	}
 }
 
-// noticedLine is the column that version 3 has added, in the text that creates the table.
-var noticedLine = regexp.MustCompile(`\n *noticed_at [^\n]*,`)
+// newLines are the columns that version 3 has added, in the texts that create the tables.
+var newLines = regexp.MustCompile(`\n *(noticed_at|history) [^\n]*,`)
 
 // stored returns the row of Version without the identity, which it checks.
 func (w *world) stored() [][]any {
@@ -303,8 +305,8 @@ func replacesQueued(w *world) {
 		sqlbatch.Row{ID: ID(4), Key: "b", TTL: 2 * time.Hour, Type: "is", Headers: []byte("is"), Body: []byte("new")}, sqlbatch.Row{ID: ID(5), Key: "c"})
 	require.Equal(w, map[byte]any{1: "a", 2: "b", 5: "c"}, met)
 	after := w.get(1)
-	require.Equal(w, list("ready", nil, nil, nil, "new", 0, nil, due[0], before["enqueued_at"], "a"),
-		after.of("state", "type", "headers", "expires_at", "body", "attempts", "last_error", "due_at", "enqueued_at", "dedup_key"))
+	require.Equal(w, list("ready", nil, nil, nil, "new", 0, nil, nil, due[0], before["enqueued_at"], "a"),
+		after.of("state", "type", "headers", "expires_at", "body", "attempts", "last_error", "history", "due_at", "enqueued_at", "dedup_key"))
 	require.Greater(w, after["fence"], before["fence"], "no former holder settles the new body")
 	second := w.get(2)
 	require.Equal(w, list("scheduled", "is", "is", "new", due[1]), second.of("state", "type", "headers", "body", "due_at"))

@@ -38,9 +38,9 @@ func Run(t *testing.T, e testdb.Engine) {
 			})
 		}
 	}
-	run(Orders, slices.Concat(storing, claiming, settling, operating, causes, consumers, sampling))
+	run(Orders, slices.Concat(storing, claiming, settling, histories, operating, causes, consumers, sampling))
 	if HasOrdered(e.Dialect) {
-		run(Ordered, slices.Concat(ordered, reading))
+		run(Ordered, slices.Concat(ordered, reading, orderedHistories))
 	} else {
 		t.Run("OrderedQueues", func(t *testing.T) { t.Skip("no ordered queues on this engine yet") })
 	}

@@ -283,7 +283,7 @@ func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 type Entry map[string]any
 
 // entryColumns are the columns of Get and Peek. For an ordered queue three more follow.
-var entryColumns = []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "type", "last_error", "cause", "fingerprint", "headers", "body"}
+var entryColumns = []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "type", "last_error", "history", "cause", "fingerprint", "headers", "body"}
 
 // EntryOf returns the entry of a row.
 func EntryOf(t require.TestingT, row []any) Entry {

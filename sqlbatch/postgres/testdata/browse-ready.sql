@@ -1,4 +1,4 @@
-SELECT state, id, priority, fence, attempts, enqueued_at, due_at, lease_until, ended_at, expires_at, leased_by, holder, dedup_key, type, last_error, cause, fingerprint, headers, body
+SELECT state, id, priority, fence, attempts, enqueued_at, due_at, lease_until, ended_at, expires_at, leased_by, holder, dedup_key, type, last_error, history, cause, fingerprint, headers, body
 FROM (SELECT b.*, row_number() OVER () AS place FROM (
 WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
@@ -27,7 +27,7 @@ SELECT CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at
   uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,
   CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, NULL::bigint AS ended_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
   (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq__consumers" AS m WHERE m.id = q.leased_by) AS holder,
-  convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, q.type, convert_to(left(q.last_error, 2000), getdatabaseencoding()) AS last_error, NULL::smallint AS cause, NULL::bigint AS fingerprint, NULL::bytea AS headers, octet_length(q.body)::bigint AS body
+  convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, q.type, convert_to(left(q.last_error, 2000), getdatabaseencoding()) AS last_error, convert_to(left(q.history, 2000), getdatabaseencoding()) AS history, NULL::smallint AS cause, NULL::bigint AS fingerprint, NULL::bytea AS headers, octet_length(q.body)::bigint AS body
 FROM chosen AS c
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[c.id])
 ORDER BY q.priority DESC, q.due_at, q.id

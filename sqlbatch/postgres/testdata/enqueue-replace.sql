@@ -24,7 +24,7 @@ leased AS MATERIALIZED (
 )
 INSERT INTO "public"."chanq_orders" AS q (id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body)
 SELECT id, priority, due_at, enqueued_at, expires_at, dedup_key, type, headers, body FROM r WHERE (SELECT count(*) FROM leased) >= 0
-ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = q.fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
+ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = q.fence + 1, attempts = 0, lapses = 0, last_error = NULL, history = NULL, priority = excluded.priority,
   due_at = CASE WHEN q.enqueued_at + $12::bigint > excluded.enqueued_at THEN least(excluded.due_at, q.enqueued_at + $12::bigint)
                 WHEN q.due_at > excluded.enqueued_at AND $12::bigint IS NOT NULL THEN excluded.enqueued_at
                 WHEN q.due_at < excluded.enqueued_at AND q.priority <> excluded.priority THEN excluded.enqueued_at

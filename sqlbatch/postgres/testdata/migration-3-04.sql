@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   dedup_key   text COLLATE "C",
   type        text COLLATE "C",
   last_error  text,
+  history     text,
   headers     bytea,
   body        bytea    NOT NULL,
   CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),

@@ -11,6 +11,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders__dead" (
   dedup_key   text COLLATE "C",
   type        text COLLATE "C",
   last_error  text,
+  history     text,
   headers     bytea,
   body        bytea    NOT NULL,
   CONSTRAINT "pk_chanq_orders__dead" PRIMARY KEY (id)

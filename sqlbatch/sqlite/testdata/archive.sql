@@ -1,5 +1,5 @@
-INSERT OR REPLACE INTO "main"."chanq_orders__done" (id, priority, enqueued_at, ended_at, outcome, fence, attempts, dedup_key, type, last_error, headers, body)
-SELECT id, priority, enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 1, fence, attempts, dedup_key, type, last_error, headers, body
+INSERT OR REPLACE INTO "main"."chanq_orders__done" (id, priority, enqueued_at, ended_at, outcome, fence, attempts, dedup_key, type, last_error, history, headers, body)
+SELECT id, priority, enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 1, fence, attempts, dedup_key, type, last_error, history, headers, body
 FROM "main"."chanq_orders" WHERE rowid IN (SELECT q.rowid FROM (
     WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 35 FROM n WHERE o + 35 < length(?1))
     SELECT o FROM n) AS n

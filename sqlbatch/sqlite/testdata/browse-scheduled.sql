@@ -11,6 +11,6 @@ SELECT rowid AS r FROM (
 )
 SELECT CASE WHEN lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) THEN 'leased' WHEN due_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) THEN 'ready' ELSE 'scheduled' END AS state,
   id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
-  (SELECT m.name FROM "main"."chanq__consumers" AS m WHERE m.id = leased_by) AS holder, dedup_key, type, substr(last_error, 1, 2000) AS last_error, NULL AS cause, NULL AS fingerprint, NULL AS headers, CASE WHEN typeof(body) = 'blob' THEN length(body) ELSE length(CAST(body AS BLOB)) END AS body FROM "main"."chanq_orders" WHERE rowid IN (SELECT r FROM c) AND (rowid = (SELECT r FROM c LIMIT 1 OFFSET ?1 - 1)
+  (SELECT m.name FROM "main"."chanq__consumers" AS m WHERE m.id = leased_by) AS holder, dedup_key, type, substr(last_error, 1, 2000) AS last_error, substr(history, 1, 2000) AS history, NULL AS cause, NULL AS fingerprint, NULL AS headers, CASE WHEN typeof(body) = 'blob' THEN length(body) ELSE length(CAST(body AS BLOB)) END AS body FROM "main"."chanq_orders" WHERE rowid IN (SELECT r FROM c) AND (rowid = (SELECT r FROM c LIMIT 1 OFFSET ?1 - 1)
   OR (?5 = '' OR type = ?5))
 ORDER BY priority DESC, due_at, id LIMIT ?6;

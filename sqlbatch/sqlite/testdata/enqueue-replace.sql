@@ -19,7 +19,7 @@ FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)
   FROM n) AS r
 WHERE true
 ON CONFLICT (id) DO NOTHING
-ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = fence + 1, attempts = 0, lapses = 0, last_error = NULL, priority = excluded.priority,
+ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO UPDATE SET fence = fence + 1, attempts = 0, lapses = 0, last_error = NULL, history = NULL, priority = excluded.priority,
   due_at = CASE WHEN enqueued_at + ?4 > excluded.enqueued_at THEN min(excluded.due_at, enqueued_at + ?4)
                 WHEN due_at > excluded.enqueued_at AND ?4 IS NOT NULL THEN excluded.enqueued_at
                 WHEN due_at < excluded.enqueued_at AND priority <> excluded.priority THEN excluded.enqueued_at

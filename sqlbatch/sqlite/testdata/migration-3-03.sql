@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   type        TEXT,
   leased_by   BLOB,
   last_error  TEXT,
+  history     TEXT,
   headers     ANY,
   body        ANY     NOT NULL,
   CHECK (length(id) = 16),

@@ -9,8 +9,8 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now, 1,
-       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error
-INTO [dbo].[chanq_orders__done] (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error)
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error, deleted.history
+INTO [dbo].[chanq_orders__done] (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error, history)
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,

@@ -17,22 +17,22 @@ SELECT TOP (@n) CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @n
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
        (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
-       q.dedup_key, q.type, q.last_error, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body
+       q.dedup_key, q.type, q.last_error, q.history, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
     SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.due_at, u.lease_until, u.expires_at,
-           u.leased_by, u.dedup_key, u.type, u.last_error, u.headers, u.body FROM (
+           u.leased_by, u.dedup_key, u.type, u.last_error, u.history, u.headers, u.body FROM (
     SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.due_at, l.lease_until, l.expires_at,
-           l.leased_by, l.dedup_key, l.type, l.last_error, l.headers, l.body
+           l.leased_by, l.dedup_key, l.type, l.last_error, l.history, l.headers, l.body
     FROM [dbo].[chanq_orders] AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
     WHERE l.priority = p.priority AND l.lease_until IS NOT NULL AND 2 - p.priority = @lane AND @after <= @now AND l.due_at = @after AND l.id > @id
     ORDER BY l.due_at, l.id
     ) AS u
     UNION ALL
     SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.due_at, u.lease_until, u.expires_at,
-           u.leased_by, u.dedup_key, u.type, u.last_error, u.headers, u.body FROM (
+           u.leased_by, u.dedup_key, u.type, u.last_error, u.history, u.headers, u.body FROM (
     SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.due_at, l.lease_until, l.expires_at,
-           l.leased_by, l.dedup_key, l.type, l.last_error, l.headers, l.body
+           l.leased_by, l.dedup_key, l.type, l.last_error, l.history, l.headers, l.body
     FROM [dbo].[chanq_orders] AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK)
     WHERE l.priority = p.priority AND l.lease_until IS NOT NULL AND l.due_at > CASE WHEN 2 - p.priority = @lane THEN @after WHEN 2 - p.priority > @lane THEN @first ELSE @last END AND l.due_at <= @now
     ORDER BY l.due_at, l.id

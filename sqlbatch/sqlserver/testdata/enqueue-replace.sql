@@ -29,6 +29,7 @@ SET fence = q.fence + 1,
     attempts = 0,
     lapses = 0,
     last_error = NULL,
+    history = NULL,
     priority = CONVERT(smallint, SUBSTRING(v.m, 1, 1)) - 1,
     due_at = CASE
         WHEN DATEADD(millisecond, CONVERT(int, SUBSTRING(@most, 5, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@most, 1, 4)), q.enqueued_at)) > DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 2, 4)), @now)) THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 2, 4)), @now))

@@ -18,6 +18,7 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
+        history nvarchar(2000) NULL,
         CONSTRAINT [PK_chanq_orders] PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
         CONSTRAINT [CK_chanq_orders__priority] CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT [CK_chanq_orders__values] CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'

@@ -15,6 +15,7 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
+        history nvarchar(2000) NULL,
         CONSTRAINT [PK_chanq_orders__dead] PRIMARY KEY CLUSTERED (id)
     );
     ALTER TABLE [dbo].[chanq_orders__dead] SET (LOCK_ESCALATION = DISABLE);

@@ -13,6 +13,7 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
+        history nvarchar(2000) NULL,
         CONSTRAINT [PK_chanq_orders__done] PRIMARY KEY CLUSTERED (ended_at, id)
     );
     ALTER TABLE [dbo].[chanq_orders__done] SET (LOCK_ESCALATION = DISABLE);

@@ -14,7 +14,7 @@ SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN '
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
        (SELECT m.name FROM [dbo].[chanq__consumers] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
-       q.dedup_key, q.type, q.last_error, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size
+       q.dedup_key, q.type, q.last_error, q.history, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size
 FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
@@ -26,12 +26,12 @@ SELECT 'dead' AS state, q.id, q.priority, q.fence, q.attempts,
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
-       q.dedup_key, q.type, q.last_error, q.cause, q.fingerprint, q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size
+       q.dedup_key, q.type, q.last_error, q.history, q.cause, q.fingerprint, q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size
 FROM [dbo].[chanq_orders__dead] AS q WITH (INDEX ([PK_chanq_orders__dead]), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
 SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.lease_until, d.ended_at, d.expires_at,
-       d.leased_by, d.holder, d.dedup_key, d.type, d.last_error, d.cause, d.fingerprint, d.headers, d.body, d.size FROM (
+       d.leased_by, d.holder, d.dedup_key, d.type, d.last_error, d.history, d.cause, d.fingerprint, d.headers, d.body, d.size FROM (
     SELECT TOP (1) 'done' AS state, q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        CONVERT(bigint, NULL) AS due_at,
@@ -40,7 +40,7 @@ SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, 
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
-       q.dedup_key, q.type, q.last_error, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size
+       q.dedup_key, q.type, q.last_error, q.history, CONVERT(smallint, NULL) AS cause, CONVERT(bigint, NULL) AS fingerprint, q.headers, CASE WHEN @bytes > 0 THEN SUBSTRING(q.body, @from, @bytes) END AS body, CONVERT(bigint, DATALENGTH(q.body)) AS size
 FROM [dbo].[chanq_orders__done] AS q WITH (INDEX ([IX_chanq_orders__done_id]), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC

@@ -17,17 +17,18 @@ SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
                       ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
 OUTPUT deleted.id, deleted.fence
 FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 38 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(bigint, SUBSTRING(@a, 38 * (x.i + y.i) + 17, 8)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 25, 4)) AS delay_days,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 29, 4)) AS delay_ms,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 33, 4)) AS place,
-           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 37, 2)) AS bytes
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 42 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 42 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 25, 4)) AS delay_days,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 29, 4)) AS delay_ms,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 33, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 37, 2)) AS bytes,
+           CONVERT(int, SUBSTRING(@a, 42 * (x.i + y.i) + 39, 4)) AS took
     FROM (VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
                  (200), (220), (240), (260), (280), (300), (320), (340), (360), (380)) AS x (i)
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11),
                        (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
-    WHERE x.i + y.i < DATALENGTH(@a) / 38
+    WHERE x.i + y.i < DATALENGTH(@a) / 42
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 INNER JOIN [dbo].[chanq_orders] AS e WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK) ON e.priority = q.priority AND e.due_at = q.due_at AND e.id = q.id

@@ -10,8 +10,8 @@ WITH chosen AS MATERIALIZED (
   ORDER BY d.ended_at, d.id LIMIT $1::integer FOR UPDATE OF d SKIP LOCKED
 ),
 moved AS (
-  INSERT INTO "public"."chanq_orders" (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, headers, body, slot, seq, order_key)
-  SELECT id, priority, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), enqueued_at, fence + 1, dedup_key, type, last_error, headers, body, slot, seq, order_key
+  INSERT INTO "public"."chanq_orders" (id, priority, due_at, enqueued_at, fence, dedup_key, type, last_error, history, headers, body, slot, seq, order_key)
+  SELECT id, priority, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), enqueued_at, fence + 1, dedup_key, type, last_error, history, headers, body, slot, seq, order_key
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id

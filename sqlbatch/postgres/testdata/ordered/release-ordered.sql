@@ -3,7 +3,8 @@ SET fence = CASE WHEN q.fence > 8999998900488372224 THEN a.delivery ELSE greates
     attempts = least(CASE WHEN $6::integer = 1 THEN q.attempts + CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END WHEN q.leased_by = $5::uuid THEN q.attempts - 1 ELSE q.attempts END, 2000000000),
     lapses = least(q.lapses + $6::integer, 32767),
     lease_until = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.lease_until ELSE 0 END,
-    leased_by = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.leased_by END
+    leased_by = CASE WHEN $6::integer = 0 AND q.leased_by <> $5::uuid THEN q.leased_by END,
+    history = CASE WHEN $6::integer = 1 THEN left((SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) || ' ' || (0) || ' ' || coalesce(left((SELECT m.name FROM "public"."chanq__consumers" AS m WHERE m.id = $5::uuid), 60), '') || chr(10) || 'the lease expired' || chr(30) || coalesce(q.history, ''), 2000) ELSE q.history END
 FROM (
   SELECT a.* FROM (
   SELECT a.id, a.above, a.delivery

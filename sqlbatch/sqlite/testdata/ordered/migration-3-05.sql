@@ -14,6 +14,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders__dead" (
   dedup_key   TEXT,
   type        TEXT,
   last_error  TEXT,
+  history     TEXT,
   headers     BLOB,
   body        BLOB    NOT NULL
 );

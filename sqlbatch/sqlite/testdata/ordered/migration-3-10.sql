@@ -12,6 +12,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders__done" (
   dedup_key   TEXT,
   type        TEXT,
   last_error  TEXT,
+  history     TEXT,
   headers     BLOB,
   body        BLOB    NOT NULL
 );

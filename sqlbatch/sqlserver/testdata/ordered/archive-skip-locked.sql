@@ -9,8 +9,8 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, CASE WHEN deleted.leased_by IS NULL AND deleted.attempts < 2000000000 THEN deleted.attempts + 1 ELSE deleted.attempts END, deleted.enqueued_at, @now, 1,
-       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error, deleted.slot, deleted.seq, deleted.order_key
-INTO [dbo].[chanq_orders__done] (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error, slot, seq, order_key)
+       deleted.dedup_key, deleted.type, deleted.headers, deleted.body, deleted.last_error, deleted.history, deleted.slot, deleted.seq, deleted.order_key
+INTO [dbo].[chanq_orders__done] (id, priority, fence, attempts, enqueued_at, ended_at, outcome, dedup_key, [type], headers, body, last_error, history, slot, seq, order_key)
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,

@@ -14,17 +14,17 @@ SELECT TOP (@n) 'dead' AS state, q.id, q.priority, q.fence, q.attempts,
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
-       q.dedup_key, q.type, q.last_error, q.cause, q.fingerprint, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body, q.slot, q.seq, q.order_key
+       q.dedup_key, q.type, q.last_error, q.history, q.cause, q.fingerprint, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body, q.slot, q.seq, q.order_key
 FROM (
-    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, u.cause, u.fingerprint, u.headers, u.body, u.slot, u.seq, u.order_key FROM (
-    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, e.cause, e.fingerprint, e.headers, e.body, e.slot, e.seq, e.order_key
+    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, u.history, u.cause, u.fingerprint, u.headers, u.body, u.slot, u.seq, u.order_key FROM (
+    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, e.history, e.cause, e.fingerprint, e.headers, e.body, e.slot, e.seq, e.order_key
     FROM [dbo].[chanq_orders__dead] AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
     WHERE e.ended_at = @after AND e.id < @id
     ORDER BY e.ended_at DESC, e.id DESC
     ) AS u
     UNION ALL
-    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, u.cause, u.fingerprint, u.headers, u.body, u.slot, u.seq, u.order_key FROM (
-    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, e.cause, e.fingerprint, e.headers, e.body, e.slot, e.seq, e.order_key
+    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.type, u.last_error, u.history, u.cause, u.fingerprint, u.headers, u.body, u.slot, u.seq, u.order_key FROM (
+    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.type, e.last_error, e.history, e.cause, e.fingerprint, e.headers, e.body, e.slot, e.seq, e.order_key
     FROM [dbo].[chanq_orders__dead] AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders__dead_ended]), FORCESEEK)
     WHERE e.ended_at < @after
     ORDER BY e.ended_at DESC, e.id DESC

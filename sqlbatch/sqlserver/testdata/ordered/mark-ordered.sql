@@ -5,11 +5,14 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
 SET fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) OR q.fence + 1 < a.delivery THEN a.delivery ELSE q.fence + 1 END,
     attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
     lapses = CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
-    leased_by = @by
+    leased_by = @by,
+    history = CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by THEN CONVERT(nvarchar(2000), CONCAT(DATEDIFF_BIG(millisecond, '19700101', @now), N' ', 0, N' ', SUBSTRING(h.name, 1, 60), CONVERT(nvarchar(1), 0x0A00),
+        N'the lease expired', CONVERT(nvarchar(1), 0x1E00), q.history)) ELSE q.history END
 OUTPUT inserted.id, inserted.fence, inserted.lapses
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
@@ -22,4 +25,5 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+CROSS APPLY (SELECT MIN(m.name) AS name FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = q.leased_by) AS h
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -39,8 +39,8 @@ WHERE NOT EXISTS (
 INNER JOIN [dbo].[chanq_orders__dead] AS e WITH (INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON e.id = a.id
     WHERE e.dedup_key = d.dedup_key AND e.id < d.id))
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error, slot, seq, order_key)
-SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error, d.slot, d.seq, d.order_key
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, [type], headers, body, last_error, history, slot, seq, order_key)
+SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.type, d.headers, d.body, d.last_error, d.history, d.slot, d.seq, d.order_key
 FROM @chosen AS a
 INNER JOIN [dbo].[chanq_orders__dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders__dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

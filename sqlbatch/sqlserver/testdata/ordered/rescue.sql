@@ -23,11 +23,14 @@ SET due_at = CASE WHEN q.lapses >= 1 AND q.lapses <= @most - 2
     lease_until = '19700101',
     fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) THEN @mark ELSE q.fence + 1 END,
     lapses = CASE WHEN q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
-    leased_by = NULL
+    leased_by = NULL,
+    history = CONVERT(nvarchar(2000), CONCAT(DATEDIFF_BIG(millisecond, '19700101', q.lease_until), N' ', DATEDIFF_BIG(millisecond, '19700101', q.lease_until) - q.fence / 1048576, N' ', SUBSTRING(h.name, 1, 60), CONVERT(nvarchar(1), 0x0A00),
+        N'the lease expired', CONVERT(nvarchar(1), 0x1E00), q.history))
 OUTPUT inserted.id, inserted.priority, DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at
 FROM @lost AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
 INNER JOIN [dbo].[chanq_orders] AS e WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__due]), FORCESEEK) ON e.slot = q.slot AND e.seq = q.seq AND e.id = q.id
 INNER JOIN [dbo].[chanq_orders] AS f WITH (XLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders__seq]), FORCESEEK) ON f.seq = q.seq AND f.slot = q.slot AND f.id = q.id
+CROSS APPLY (SELECT MIN(m.name) AS name FROM [dbo].[chanq__consumers] AS m WITH (READUNCOMMITTED) WHERE m.id = q.leased_by) AS h
 WHERE a.lost = 1 AND q.leased_by IS NOT NULL AND q.lease_until <= @now
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
