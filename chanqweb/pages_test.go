@@ -357,7 +357,7 @@ func TestSchedulesAreShown(t *testing.T) {
 		cron := chanqcron.New(shop.DB, shop.Mail)
 		for _, name := range []string{"nightly", "<b>bold</b>"} {
 			require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[[]byte]{
-				Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Message[[]byte]{Type: "report"}}))
+				Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Message: chanq.Message[[]byte]{Type: "report"}}))
 		}
 		require.NoError(t, cron.Pause(t.Context(), "<b>bold</b>", "ann", "a <i>reason</i>"))
 		text := s.see("/schedules")
