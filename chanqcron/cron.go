@@ -96,7 +96,7 @@ const nextColumn = 13
 
 // row returns the arguments of setText and addText, without next_at.
 func (c *Cron[T]) row(s Schedule[T]) ([]any, error) {
-	sent := s.Job // as it will be sent
+	sent := s.Message // as it will be sent
 	sent.Headers = headers(sent.Headers, s.Name, time.Unix(0, 0))
 	if !s.Overlap {
 		sent.DedupKey = dedupKey(s.Name)
@@ -105,13 +105,13 @@ func (c *Cron[T]) row(s Schedule[T]) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := json.Marshal(s.Job.Headers)
+	own, err := json.Marshal(s.Message.Headers)
 	if err != nil {
 		return nil, err
 	}
-	ttl := (s.Job.TTL + time.Millisecond - 1).Milliseconds()
+	ttl := (s.Message.TTL + time.Millisecond - 1).Milliseconds()
 	return []any{s.Name, c.q.Name(), s.Line, s.Zone, int(s.CatchUp), s.MaxMissed, s.Grace.Milliseconds(), flag(s.Overlap),
-		int(s.Job.Priority), ttl, s.Job.Key, s.Job.Type, own, int64(0), body}, nil
+		int(s.Message.Priority), ttl, s.Message.Key, s.Message.Type, own, int64(0), body}, nil
 }
 
 const (

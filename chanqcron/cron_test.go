@@ -2,6 +2,7 @@ package chanqcron_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,8 +23,8 @@ func TestSeveralProcessesSendOneMessagePerTick(t *testing.T) {
 	onEach(t, engines, func(w *world) {
 		w.ensure(
 			schedule{Name: "often", Line: "every 1s", Overlap: true, CatchUp: chanqcron.CatchUpAll,
-				Job: chanq.Message[string]{Body: "b", Type: "kind", Headers: map[string]string{"a": "b"}, Priority: chanq.PriorityHigh, TTL: time.Hour}},
-			schedule{Name: "seldom", Line: "every 2s", Overlap: true, CatchUp: chanqcron.CatchUpAll, Job: chanq.Msg("x")})
+				Message: chanq.Message[string]{Body: "b", Type: "kind", Headers: map[string]string{"a": "b"}, Priority: chanq.PriorityHigh, TTL: time.Hour}},
+			schedule{Name: "seldom", Line: "every 2s", Overlap: true, CatchUp: chanqcron.CatchUpAll, Message: chanq.Msg("x")})
 		for range 4 {
 			defer w.run(w.cron())()
 		}
@@ -161,7 +162,7 @@ func TestTicksOfAnOutage(t *testing.T) {
 
 func TestWithoutOverlapNoMessageIsSentWhileThePreviousOneLives(t *testing.T) {
 	onEach(t, bubbles, func(w *world) {
-		w.ensure(schedule{Name: "a", Line: "every 1m", Job: chanq.Msg("x")})
+		w.ensure(schedule{Name: "a", Line: "every 1m", Message: chanq.Msg("x")})
 		defer w.run(w.cron())()
 		time.Sleep(10 * time.Minute)
 		require.Equal(w, 1, testdb.Stats(w, w.jobs).Ready)
@@ -176,11 +177,11 @@ func TestWithoutOverlapNoMessageIsSentWhileThePreviousOneLives(t *testing.T) {
 
 func TestADeploymentMovesNoTick(t *testing.T) {
 	onEach(t, bubbles, func(w *world) {
-		s := schedule{Name: "a", Line: "every 1h", Zone: "Europe/Berlin", Job: chanq.Msg("first")}
+		s := schedule{Name: "a", Line: "every 1h", Zone: "Europe/Berlin", Message: chanq.Msg("first")}
 		w.ensure(s)
 		next := w.entry("a").Next
 		time.Sleep(90 * time.Minute) // nothing runs: the tick is missed
-		s.Job = chanq.Msg("second")
+		s.Message = chanq.Msg("second")
 		s.CatchUp, s.Grace = chanqcron.CatchUpNone, 2*time.Hour
 		w.ensure(s)
 		e := w.entry("a")
@@ -219,7 +220,7 @@ func TestAPausedScheduleStaysPaused(t *testing.T) {
 		w.ensure(s)
 		c := w.cron()
 		require.NoError(w, c.Pause(w.Soon(), "a", "me", "a reason"))
-		s.Job = chanq.Msg("other")
+		s.Message = chanq.Msg("other")
 		s.Line = "every 2m"
 		w.ensure(s)
 		defer w.run(c)()
@@ -229,7 +230,7 @@ func TestAPausedScheduleStaysPaused(t *testing.T) {
 		require.WithinDuration(w, time.Now().Add(-time.Hour), e.Pause.Since, time.Second)
 		require.Equal(w, "me a reason", e.Pause.By+" "+e.Pause.Reason)
 
-		_, err := w.cron().RunNow(w.Soon(), "a")
+		_, err := w.cron().Send(w.Soon(), "a")
 		require.NoError(w, err)
 		sent := w.take()["a"]
 		require.Equal(w, "other", sent[0].Body)
@@ -248,22 +249,46 @@ func TestAPausedScheduleStaysPaused(t *testing.T) {
 		for _, err := range []error{c.Pause(w.Soon(), "a", "", ""), c.Resume(w.Soon(), "a"), c.Remove(w.Soon(), "a")} {
 			require.ErrorIs(w, err, chanqcron.ErrNoSchedule)
 		}
-		_, err = c.RunNow(w.Soon(), "a")
+		_, err = c.Send(w.Soon(), "a")
 		require.ErrorIs(w, err, chanqcron.ErrNoSchedule)
 		require.EqualError(w, c.Remove(w.Soon(), "a"), `chanq: remove schedule "a": no such schedule`)
 	})
 }
 
-func TestRunNowRespectsOverlap(t *testing.T) {
+func TestSendRespectsOverlap(t *testing.T) {
 	onEach(t, engines, func(w *world) {
 		w.ensure(schedule{Name: "a", Line: "0 0 1 1 *"})
 		s, err := chanqcron.Open(w.Soon(), w.DB, chanq.Config{})
 		require.NoError(w, err)
-		first, err := s.RunNow(w.Soon(), "a")
+		first, err := s.Send(w.Soon(), "a")
 		require.NoError(w, err)
-		second, err := s.RunNow(w.Soon(), "a")
+		second, err := s.Send(w.Soon(), "a")
 		require.NoError(w, err)
 		require.Equal(w, chanq.Receipt{ID: first.ID, Duplicate: true}, second)
+	})
+}
+
+// The answer of the commit is lost. The ID of the receipt is that of the message, which is in the queue.
+func TestASendOfUnknownOutcomeHasAReceipt(t *testing.T) {
+	onEach(t, bubbles, func(w *world) {
+		w.ensure(schedule{Name: "a", Line: "0 0 1 1 *", Overlap: true})
+		s, err := chanqcron.Open(w.Soon(), w.DB, chanq.Config{})
+		require.NoError(w, err)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		w.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+			if text := op.Text + fmt.Sprint(op.Args); op.Kind != faultdb.Prepare && strings.Contains(text, "INSERT INTO") && strings.Contains(text, "chanq_jobs") {
+				return faultdb.Fail(context.DeadlineExceeded).Applied()
+			}
+			return f
+		})
+		receipt, err := s.Send(ctx, "a")
+		w.Faults.Inject(nil)
+		var op *chanq.OpError
+		require.ErrorAs(w, err, &op)
+		require.True(w, op.Unknown, "%v", err)
+		require.Equal(w, op.ID, receipt.ID)
+		require.Equal(w, receipt.ID, w.take()["a"][0].ID)
 	})
 }
 
@@ -282,11 +307,11 @@ func TestNothingIsStoredOfSchedulesWithAFault(t *testing.T) {
 			`Schedule.Grace is 1ms`:                                        {Name: "a", Line: "every 1m", Grace: time.Millisecond},
 			`Schedule.MaxMissed is 1001: must be 1 to 1000`:                {Name: "a", Line: "every 1m", MaxMissed: 1001},
 			`Schedule.Overlap is false: must be true with CatchUpAll`:      {Name: "a", Line: "every 1m", CatchUp: chanqcron.CatchUpAll},
-			`Schedule.Job.ID must be unset`:                                {Name: "a", Line: "every 1m", Job: chanq.Message[string]{ID: chanq.NewID()}},
-			`Schedule.Job.DedupKey must be unset`:                          {Name: "a", Line: "every 1m", Job: chanq.Message[string]{DedupKey: "k"}},
-			`Schedule.Job.Delay is 1s: must be 0`:                          {Name: "a", Line: "every 1m", Job: chanq.Message[string]{Delay: time.Second}},
-			`Message.Key is "k": must be empty, since queue jobs is plain`: {Name: "a", Line: "every 1m", Job: chanq.Message[string]{Key: "k"}},
-			`Message.Body is 1048577 bytes: must be at most Spec.MaxBody`:  {Name: "a", Line: "every 1m", Job: chanq.Msg(strings.Repeat("b", 1<<20+1))},
+			`Schedule.Message.ID must be unset`:                            {Name: "a", Line: "every 1m", Message: chanq.Message[string]{ID: chanq.NewID()}},
+			`Schedule.Message.DedupKey must be unset`:                      {Name: "a", Line: "every 1m", Message: chanq.Message[string]{DedupKey: "k"}},
+			`Schedule.Message.Delay is 1s: must be 0`:                      {Name: "a", Line: "every 1m", Message: chanq.Message[string]{Delay: time.Second}},
+			`Message.Key is "k": must be empty, since queue jobs is plain`: {Name: "a", Line: "every 1m", Message: chanq.Message[string]{Key: "k"}},
+			`Message.Body is 1048577 bytes: must be at most Spec.MaxBody`:  {Name: "a", Line: "every 1m", Message: chanq.Msg(strings.Repeat("b", 1<<20+1))},
 		} {
 			err := c.Ensure(w.Soon(), good, s)
 			require.ErrorContains(w, err, want)
@@ -333,7 +358,7 @@ func TestALineOfANewerProgramIsLeftToOthersAndReported(t *testing.T) {
 // Whichever operation of a process fails, before or after it is applied: no tick is lost or sent twice.
 func TestAFailureLosesNoTickAndSendsNoneTwice(t *testing.T) {
 	onEach(t, bubbles, func(w *world) {
-		w.ensure(schedule{Name: "a", Line: "every 1m", Overlap: true, CatchUp: chanqcron.CatchUpAll, Job: chanq.Msg("x")})
+		w.ensure(schedule{Name: "a", Line: "every 1m", Overlap: true, CatchUp: chanqcron.CatchUpAll, Message: chanq.Msg("x")})
 		faults, db := w.Connect()
 		c := w.cronOn(db)
 		failures := 0
@@ -439,13 +464,13 @@ func TestRunWaitsForTheDatabaseAndNotForATable(t *testing.T) {
 func TestTheLifeOfASchedule(t *testing.T) {
 	onEach(t, engines, func(w *world) {
 		c := w.cron()
-		s := schedule{Name: "a", Line: "0 0 1 1 *", Zone: "Asia/Kathmandu", Job: chanq.Msg("first")}
+		s := schedule{Name: "a", Line: "0 0 1 1 *", Zone: "Asia/Kathmandu", Message: chanq.Msg("first")}
 		require.NoError(w, c.Ensure(w.Soon(), s))
 		e := w.entry("a")
 		require.Equal(w, "jobs 0 0 1 1 * Asia/Kathmandu last", strings.Join([]string{e.Queue, e.Line, e.Zone, e.CatchUp.String()}, " "))
 		require.Zero(w, e.Last)
 		require.True(w, e.Next.After(time.Now()))
-		s.Line, s.Job = "every 1s", chanq.Msg("second")
+		s.Line, s.Message = "every 1s", chanq.Msg("second")
 		require.NoError(w, c.Ensure(w.Soon(), s, schedule{Name: "b", Line: "0 0 1 1 *"}))
 		require.NoError(w, c.Pause(w.Soon(), "a", "me", "a reason"))
 		defer w.run(c)()
@@ -458,7 +483,7 @@ func TestTheLifeOfASchedule(t *testing.T) {
 		require.Equal(w, "second", sent[0].Body)
 		require.NotZero(w, w.entry("a").Last)
 		require.NoError(w, c.Remove(w.Soon(), "a"))
-		_, err := c.RunNow(w.Soon(), "b")
+		_, err := c.Send(w.Soon(), "b")
 		require.NoError(w, err)
 		require.ErrorIs(w, c.Remove(w.Soon(), "a"), chanqcron.ErrNoSchedule)
 	})

@@ -3,7 +3,7 @@
 //	check(chanqcron.Migrate(ctx, db, chanq.Config{}))
 //	cron := chanqcron.New(db, reports)
 //	check(cron.Ensure(ctx, chanqcron.Schedule[Report]{
-//		Name: "nightly", Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Msg(Report{}),
+//		Name: "nightly", Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Message: chanq.Msg(Report{}),
 //	}))
 //	check(cron.Run(ctx)) // until ctx is cancelled
 //

@@ -33,8 +33,8 @@ func Example() {
 	check(chanqcron.Migrate(ctx, db, chanq.Config{}))
 	cron := chanqcron.New(db, reports)
 	check(cron.Ensure(ctx, // in each process, when it starts
-		chanqcron.Schedule[Report]{Name: "nightly", Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Msg(Report{Of: "sales"})},
-		chanqcron.Schedule[Report]{Name: "often", Line: "every 1s", Job: chanq.Msg(Report{Of: "stock"})},
+		chanqcron.Schedule[Report]{Name: "nightly", Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Message: chanq.Msg(Report{Of: "sales"})},
+		chanqcron.Schedule[Report]{Name: "often", Line: "every 1s", Message: chanq.Msg(Report{Of: "stock"})},
 	))
 	ended := make(chan error)
 	go func() { ended <- cron.Run(ctx) }() // until ctx is cancelled

@@ -24,8 +24,8 @@ func TestSchedulesSendJobsOfSeveralKinds(t *testing.T) {
 		require.NoError(w, err)
 		cron := chanqcron.New(w.DB, jobs)
 		require.NoError(w, cron.Ensure(w.Soon(),
-			chanqcron.Schedule[chanqjobs.Job]{Name: "mail", Line: "every 1s", Job: mails.New(mail{"ann"})},
-			chanqcron.Schedule[chanqjobs.Job]{Name: "clean up", Line: "every 1s", Job: cleanUp.New(7)}))
+			chanqcron.Schedule[chanqjobs.Job]{Name: "mail", Line: "every 1s", Message: mails.New(mail{"ann"})},
+			chanqcron.Schedule[chanqjobs.Job]{Name: "clean up", Line: "every 1s", Message: cleanUp.New(7)}))
 		got := map[string]any{}
 		mux := chanqjobs.NewMux()
 		ctx, cancel := context.WithCancel(w.Soon())

@@ -38,8 +38,8 @@ type Schedule[T any] struct {
 	// Overlap controls whether a message is sent while the previous one is still in the queue: ready, scheduled or
 	// leased. Default: false, and the tick sends no message.
 	Overlap bool
-	// Job is the message. Its ID, DedupKey, OnDuplicate, DebounceMax and Delay must be unset.
-	Job chanq.Message[T]
+	// Message is what it sends. Its ID, DedupKey, OnDuplicate, DebounceMax and Delay must be unset.
+	Message chanq.Message[T]
 }
 
 // CatchUp controls what becomes of ticks in the time in which no process runs, or the database is down.
@@ -89,10 +89,10 @@ func (s Schedule[T]) complete() (Schedule[T], error) {
 	refuse(s.MaxMissed < 1 || s.MaxMissed > maxMost, "MaxMissed is %d: must be 1 to %d", s.MaxMissed, maxMost)
 	refuse(s.CatchUp == CatchUpAll && !s.Overlap,
 		"Overlap is false: must be true with CatchUpAll, because the missed messages are in the queue together")
-	refuse(!s.Job.ID.IsZero(), "Job.ID must be unset: each message has its own")
-	refuse(s.Job.DedupKey != "", "Job.DedupKey must be unset: Overlap uses it")
-	refuse(s.Job.OnDuplicate != chanq.KeepFirst || s.Job.DebounceMax != 0, "Job.OnDuplicate and Job.DebounceMax must be unset")
-	refuse(s.Job.Delay != 0, "Job.Delay is %v: must be 0", s.Job.Delay)
+	refuse(!s.Message.ID.IsZero(), "Message.ID must be unset: each message has its own")
+	refuse(s.Message.DedupKey != "", "Message.DedupKey must be unset: Overlap uses it")
+	refuse(s.Message.OnDuplicate != chanq.KeepFirst || s.Message.DebounceMax != 0, "Message.OnDuplicate and Message.DebounceMax must be unset")
+	refuse(s.Message.Delay != 0, "Message.Delay is %v: must be 0", s.Message.Delay)
 	return s, errors.Join(wrong...)
 }
 
@@ -136,7 +136,7 @@ const (
 	headerTick = "chanq-tick"
 )
 
-// headers returns the headers of a message of a schedule. A message of RunNow has a zero tick.
+// headers returns the headers of a message of a schedule. A message of Schedules.Send has a zero tick.
 func headers(given map[string]string, name string, tick time.Time) map[string]string {
 	h := maps.Clone(given)
 	if h == nil {
@@ -150,7 +150,7 @@ func headers(given map[string]string, name string, tick time.Time) map[string]st
 }
 
 // Tick returns the time of the tick for which a schedule sent a message, for example to report on the day before. It is
-// earlier than the message if the tick was missed. It returns false for any other message, also for one of RunNow.
+// earlier than the message if the tick was missed. It returns false for any other message, also for one of Schedules.Send.
 func Tick(d *chanq.Delivery) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, d.Headers[headerTick])
 	return at, err == nil

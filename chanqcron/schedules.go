@@ -13,7 +13,7 @@ import (
 // Schedules are the schedules of all queues of a schema, for their operators. It is safe for concurrent use.
 type Schedules struct {
 	db    *sql.DB
-	cfg   chanq.Config // of RunNow
+	cfg   chanq.Config // of Send
 	names chanq.Names
 	wake  chan struct{} // wakes Cron.Run of this value; capacity 1
 }
@@ -121,22 +121,24 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 	return failed("remove", name, s.change(ctx, removeText, name))
 }
 
-// RunNow sends the message of a schedule now, also of a paused one, and leaves its ticks unchanged. If Overlap is false
+// Send sends the message of a schedule now, also of a paused one, and leaves its ticks unchanged. If Overlap is false
 // and the previous message is in the queue, none is sent, and Receipt.Duplicate is set. It costs four round trips.
-func (s *Schedules) RunNow(ctx context.Context, name string) (chanq.Receipt, error) {
+//
+// If the error is an *chanq.OpError that is Unknown, the message may have been sent: with the ID of the Receipt.
+func (s *Schedules) Send(ctx context.Context, name string) (receipt chanq.Receipt, err error) {
 	found, j, err := s.find(ctx, name)
 	if err != nil {
-		return chanq.Receipt{}, failed("run", name, err)
+		return receipt, failed("send", name, err)
 	}
 	q, err := chanq.Open[[]byte](ctx, s.db, found.queue, s.cfg)
 	if err != nil {
-		return chanq.Receipt{}, failed("run", name, err)
+		return receipt, failed("send", name, err)
 	}
 	receipts, err := q.Send(ctx, j.at(name, time.Time{}))
-	if err != nil {
-		return chanq.Receipt{}, failed("run", name, err)
+	if len(receipts) > 0 {
+		receipt = receipts[0]
 	}
-	return receipts[0], nil
+	return receipt, failed("send", name, err)
 }
 
 // found is where a schedule sends, and when.

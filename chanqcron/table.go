@@ -117,7 +117,7 @@ func (j *job) columns() (columns []any, done func() error) {
 	}
 }
 
-// at returns the message for a tick, or for RunNow.
+// at returns the message for a tick, or for Send.
 func (j *job) at(name string, tick time.Time) chanq.Message[[]byte] {
 	m := j.message
 	m.Headers = headers(m.Headers, name, tick)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -626,6 +627,31 @@ func TestALargeBatchIsSentInParts(t *testing.T) {
 			return w.AddTx(ctx, tx, batch, pieces(numbers...)...)
 		}))
 		require.Equal(w, 24_000, w.count("live"))
+	})
+}
+
+func TestTheJobsOfABatchAreListed(t *testing.T) {
+	onEachBatch(t, batchEngines, func(w *batchWorld) {
+		batch := w.send(1, 2, 3)
+		first := testdb.Lease(w, w.jobs, 1, time.Minute)[0]
+		require.NoError(w, first.Nack(chanq.DeadLetter(errors.New("no"))))
+		testdb.Send(w, w.jobs, piece.New(9)) // of no batch
+		s, err := w.Status(w.Soon(), batch)
+		require.NoError(w, err)
+		left, dead, err := w.Jobs(w.Soon(), s.Batch, 10)
+		require.NoError(w, err)
+		require.Equal(w, []chanq.ID{first.ID}, dead)
+		require.Len(w, left, 2)
+		require.Negative(w, bytes.Compare(left[0][:], left[1][:]), "in their order")
+		for _, id := range left {
+			of, is := chanqjobs.InBatch(&chanq.Delivery{ID: id})
+			require.True(w, is)
+			require.Equal(w, batch, of)
+		}
+		left, dead, err = w.Jobs(w.Soon(), s.Batch, 1)
+		require.NoError(w, err)
+		require.Len(w, left, 1)
+		require.Len(w, dead, 1)
 	})
 }
 

@@ -84,6 +84,7 @@ queue = ?1 AND done_at > 0 AND done_at < {now} - ?2
 	batchStatusText = `SELECT ` + batchColumns + ` FROM {chanq__batches} WHERE id = ?1`
 	batchLeftText   = `SELECT count(*) AS n FROM (
   SELECT {top counted}id FROM {live}{dirty} WHERE id > ?1 AND id <= ?2{limit counted}) AS q`
+	batchJobsText = `SELECT {top}id FROM {table}{dirty} WHERE id > ?2 AND id <= ?3 ORDER BY id{limit}`
 )
 
 const (
@@ -219,6 +220,33 @@ func (t *BatchTable) Status(ctx context.Context, batch chanq.ID) (s BatchStatus,
 		err = queryRow(ctx, t.db, batchText(of, batchDeadText), jobs, &s.Dead)
 	}
 	return s, batchFailed("status", batch, err)
+}
+
+// Jobs returns the IDs of the first jobs of a batch that are in the queue, and of the first ones that are dead, up to most of each. It costs
+// two round trips, and waits for no lock on SQL Server.
+func (t *BatchTable) Jobs(ctx context.Context, b Batch, most int) (left, dead []chanq.ID, err error) {
+	of := t.names
+	of.Queue = b.Queue
+	if left, err = t.jobs(ctx, of, "{live}", b.ID, most); err == nil {
+		dead, err = t.jobs(ctx, of, "{dead}", b.ID, most)
+	}
+	return left, dead, batchFailed("list the jobs of", b.ID, err)
+}
+
+func (t *BatchTable) jobs(ctx context.Context, of chanq.Names, table string, batch chanq.ID, most int) (list []chanq.ID, err error) {
+	rows, err := t.db.QueryContext(ctx, batchText(of, strings.ReplaceAll(batchJobsText, "{table}", table)), most, idArg(of, batch), idArg(of, lastOf(batch)))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id chanq.ID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		list = append(list, id)
+	}
+	return list, rows.Err()
 }
 
 // columns are where the batchColumns are scanned to. done completes the batch.

@@ -3,6 +3,7 @@ package chanqjobs_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // noticeTables has a row for each committed call of a DeathFunc.
@@ -138,6 +140,37 @@ func TestADeathOfEachCauseIsNoticedOnceByManyProcesses(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			require.True(w, same(), "and nothing else: %v", notices(w, q.Names()))
 		}
+	})
+}
+
+// Messages that no handler sees: their bodies or headers cannot be decoded, or their contents cannot be read.
+func TestADeathThatNoHandlerSawIsNoticed(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := w.Queue("letters", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}})
+		migrateNotices(w)
+		letters := testdb.OpenOn[mail](w, w.DB, "letters", chanq.Config{})
+		want := map[string][]chanq.Cause{}
+		id := testdb.Send(w, q, chanq.Msg("no letter"))[0]
+		want[id.String()] = []chanq.Cause{chanq.CauseUndecodable}
+		testdb.RequireNone(w, letters)
+
+		id = testdb.Send(w, letters, chanq.Msg(mail{Order: 1}))[0]
+		want[id.String()] = []chanq.Cause{chanq.CauseUnreadable}
+		st, bad := w.Statements("letters"), w.Failure(sqlbatch.BadRow)
+		claims := []sqlbatch.Statement{st.Claim(sqlbatch.ClaimParams{Rows: 1}), st.Claim(sqlbatch.ClaimParams{Rows: 1, PastReaders: true})}
+		w.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+			bare := slices.ContainsFunc(op.Args, func(arg driver.NamedValue) bool { return fmt.Sprint(arg.Value) == "-1" })
+			claim := !bare && slices.ContainsFunc(claims, func(st sqlbatch.Statement) bool { return testdb.Runs(op, st) })
+			if claim || testdb.Runs(op, st.Contents(sqlbatch.Item{})) {
+				return faultdb.Fail(bad)
+			}
+			return f
+		})
+		testdb.Start(w, letters, chanq.ConsumerConfig{})
+		w.Eventually("it is dead", func() bool { return testdb.Stats(w, q).Dead == 2 })
+		w.Faults.Inject(nil)
+		run(w, deathsOf(w, "letters").Run)
+		w.Eventually("each death is noticed", func() bool { return fmt.Sprint(notices(w, q.Names())) == fmt.Sprint(want) })
 	})
 }
 

@@ -318,11 +318,27 @@ func (q *Queue[T]) Origin(l *chanq.Lease[T]) int {
 // Cancel deletes messages in all shards, as chanq.Queue.Cancel does. If some shards do not answer, it returns the IDs that the others
 // found and an error that names those shards.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
+	return q.inAll(ctx, func(shard *chanq.Queue[T]) ([]chanq.ID, error) { return shard.Cancel(ctx, ids...) })
+}
+
+// RunNow makes scheduled messages of all shards due now, as chanq.Queue.RunNow does. Its result is that of Cancel.
+func (q *Queue[T]) RunNow(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
+	return q.inAll(ctx, func(shard *chanq.Queue[T]) ([]chanq.ID, error) { return shard.RunNow(ctx, ids...) })
+}
+
+// Find returns the IDs of ready, scheduled and leased messages of all shards with these DedupKeys, as chanq.Queue.Find does. Its result is
+// that of Cancel.
+func (q *Queue[T]) Find(ctx context.Context, keys ...string) ([]chanq.ID, error) {
+	return q.inAll(ctx, func(shard *chanq.Queue[T]) ([]chanq.ID, error) { return shard.Find(ctx, keys...) })
+}
+
+// inAll calls f with each shard, and joins the IDs and the errors.
+func (q *Queue[T]) inAll(ctx context.Context, f func(*chanq.Queue[T]) ([]chanq.ID, error)) ([]chanq.ID, error) {
 	found := make([][]chanq.ID, len(q.places))
 	err := each(len(q.places), func(i int) error {
 		shard, err := q.places[i].open(ctx)
 		if err == nil {
-			found[i], err = shard.Cancel(ctx, ids...)
+			found[i], err = f(shard)
 		}
 		return err
 	})

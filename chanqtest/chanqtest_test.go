@@ -37,7 +37,7 @@ func TestADayInABubbleTakesMilliseconds(t *testing.T) {
 		jobs := jobsOf(t, db)
 		require.NoError(t, chanqcron.Migrate(t.Context(), db, chanq.Config{}))
 		cron := chanqcron.New(db, jobs)
-		require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[chanqjobs.Job]{Name: "hourly", Line: "0 * * * *", Job: report.New(7)}))
+		require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[chanqjobs.Job]{Name: "hourly", Line: "0 * * * *", Message: report.New(7)}))
 		start := time.Now()
 		var reports []time.Duration
 		var mails []string
@@ -336,7 +336,7 @@ func TestTravelMovesDelaysRetriesLeasesTTLsAndSchedules(t *testing.T) {
 			jobs := jobsOf(t, db)
 			require.NoError(t, chanqcron.Migrate(t.Context(), db, chanq.Config{}))
 			cron := chanqcron.New(db, jobs)
-			require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[chanqjobs.Job]{Name: "daily", Line: "0 6 * * *", Job: report.New(7)}))
+			require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[chanqjobs.Job]{Name: "daily", Line: "0 6 * * *", Message: report.New(7)}))
 			late, short := welcome.New(mail{"late"}), welcome.New(mail{"short"})
 			late.Delay, short.Delay, short.TTL = time.Hour, 2*time.Hour, 3*time.Hour
 			send(t, jobs, late, short, welcome.New(mail{"retry"}))

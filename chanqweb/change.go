@@ -1,6 +1,7 @@
 package chanqweb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,14 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Changes. Each is a POST of a form. One that deletes messages needs a second form that confirms it.
+// Changes of queues. Each is a POST of a form. One that deletes messages, needs a reason, or changes many messages is asked about first.
 
 // change is a change that a visitor requests.
 type change struct {
@@ -25,19 +25,28 @@ type change struct {
 	Group  string // the Key of a group, instead of IDs
 	Reason string
 	Back   string // the page to show afterwards: "" for the queue, toFailures, or a state for its messages
+	Type   string // of the messages on that page
+	sure   bool   // the question was answered
+	n      int    // how many messages the question was about
+	here   bool   // the question is shown on the page of the message
 }
 
 // action is a kind of change.
 type action struct {
-	ask    string // the question of the second form; "": no second form
+	verb   string // on the button of the question
+	ask    string // the question: %[1]s is the messages, and %[2]s the queue
+	always bool   // it is asked about any number of messages
+	reason bool   // it needs one
 	notice string // what the page shows afterwards; %s is the number of messages
 	many   bool   // it changes messages
+	plain  bool   // not in ordered queues
 	state  chanqadmin.State
 	run    func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 }
 
 var actions = map[string]action{
 	"pause": {
+		verb: "Pause", ask: "Pause queue %[2]s? No process claims its messages until you resume it.", reason: true,
 		notice: "The queue is paused: no process claims its messages.",
 		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
 			return chanqadmin.Changed{}, q.Pause(ctx, chanqadmin.Change{Actor: c.Actor, Reason: c.Reason})
@@ -49,52 +58,40 @@ var actions = map[string]action{
 			return chanqadmin.Changed{}, q.Resume(ctx)
 		},
 	},
-	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Redrive},
+	"redrive": {
+		verb: "Redrive", ask: "Redrive %[1]s of queue %[2]s? They become ready again, with no attempts counted.",
+		notice: "%s ready again, with no attempts counted.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Redrive,
+	},
 	"purge": {
-		ask: "Purge dead messages? They are deleted permanently. If they hold their keys, the later messages are delivered without them.", notice: "%s purged.", many: true, state: chanqadmin.StateDead,
-		run: (*chanqadmin.Queue).Purge,
+		verb: "Purge", ask: "Purge %[1]s of queue %[2]s? They are deleted permanently. If they hold their keys, the later messages are delivered without them.",
+		always: true, notice: "%s purged.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Purge,
 	},
 	"cancel": {
-		ask:    "Cancel messages? They are deleted permanently. If a handler is working on one, its context is cancelled within about a second.",
-		notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
+		verb: "Cancel", ask: "Cancel %[1]s of queue %[2]s? They are deleted permanently. If a handler is working on one, its context is cancelled within about a second.",
+		always: true, notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
 	},
+	"run": {notice: "%s due now.", many: true, plain: true, run: (*chanqadmin.Queue).RunNow},
 }
 
 // toFailures is the Back of a change that was requested on the page of failures.
 const toFailures = "failures"
 
 const (
-	mostForm   = 256 << 10 // bytes
-	mostChosen = 1000      // messages that a form names
-	mostChange = 100_000   // messages of a group that a form changes
-	mostReason = 400       // bytes
+	mostForm    = 256 << 10 // bytes
+	mostChosen  = 100       // messages that a form names; a list has fewer
+	mostUnasked = 100       // messages that are changed without a question
+	mostReason  = 400       // bytes
 )
-
-// askData is the data of the page with the second form.
-type askData struct {
-	change
-	Question string
-	Count    int
-	More     bool // there may be more than Count
-}
 
 func (h *Handler) change(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
-	refuse := func(why *refusal) (*answer, error) {
-		h.cfg.Log.Warn("chanqweb: a change was refused", "queue", name, "user", v.rights.User, "from", v.RemoteAddr, "why", why.text)
-		return nil, why
-	}
-	if !v.rights.Change {
-		return refuse(errNoChange)
-	}
-	if !h.genuine(v.Request, v.rights.User) {
-		return refuse(errNoToken)
-	}
-	c, d, err := readChange(v.PostForm)
-	if err != nil {
+	if err := h.permit(v, "queue", name); err != nil {
 		return nil, err
 	}
-	s, err := c.selection(d)
+	if v.PostForm.Get("do") == "stop" {
+		return h.stop(v, name), nil
+	}
+	c, d, err := readChange(v.PostForm)
 	if err != nil {
 		return nil, err
 	}
@@ -102,26 +99,86 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.ask != "" && v.PostForm.Get("sure") != "yes" {
-		data := askData{change: c, Question: d.ask, Count: len(c.IDs)}
-		if c.Group != "" {
+	if d.plain && kind == chanq.KindOrdered {
+		return nil, errForm
+	}
+	if key := v.PostForm.Get("dedup"); d.many && key != "" {
+		if c.IDs, err = q.Find(v.ctx, bounded(key)); err != nil {
+			return nil, err
+		}
+		if len(c.IDs) == 0 {
+			return h.say(v, name, c, "No ready, scheduled or leased message has this dedup key: nothing was changed."), nil
+		}
+	}
+	s, err := c.selection(d)
+	if err != nil {
+		return nil, err
+	}
+	if !c.sure || d.reason && c.Reason == "" {
+		if c.n = len(c.IDs); c.Group != "" {
 			found, err := d.run(q, v.ctx, s, chanqadmin.Change{DryRun: true})
 			if err != nil {
 				return nil, err
 			}
-			data.Count, data.More = found.Messages, found.More
+			c.n = found.Messages // up to DryRunLimit
 		}
-		return &answer{view: &view{Page: "ask", Tab: "messages", Name: "Are you sure?", Queue: name, Kind: kind, Data: data}}, nil
+		if d.always || d.reason && c.Reason == "" || c.n > mostUnasked {
+			return h.ask(v, name, c, d), nil
+		}
 	}
-	n, err := h.do(v, q, c, d, s)
+	if c.n >= chanqadmin.DryRunLimit {
+		return h.start(v, q, c, d, s)
+	}
+	ctx, cancel := v.steady()
+	defer cancel()
+	n, err := h.do(ctx, v, q, c, d, s, nil)
 	if err != nil {
 		return nil, d.failed(n, err)
 	}
-	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, h.notice(v, c.Do, n))}, nil
+	text := d.result(n)
+	if d.many && n < len(c.IDs) {
+		text = d.missed(ctx, q, n, c.IDs)
+	}
+	return h.say(v, name, c, text), nil
+}
+
+// ask returns the answer with the question about a change.
+func (h *Handler) ask(v *visit, name string, c change, d action) *answer {
+	many := messages(c.n)
+	if c.n >= chanqadmin.DryRunLimit {
+		many += " or more"
+	}
+	query := url.Values{"ask": {fmt.Sprintf(d.ask, many, name)}, "yes": {d.verb + " " + many}, "do": {c.Do}, "back": {c.Back}, "n": {strconv.Itoa(c.n)}}
+	if !d.many {
+		query.Set("yes", d.verb+" "+name)
+	}
+	for _, id := range c.IDs {
+		query.Add("id", id.String())
+	}
+	if c.Group != "" {
+		query.Set("group", c.Group)
+	}
+	if d.reason {
+		query.Set("why", askReason(c.sure))
+	}
+	query = h.sealed(v, query)
+	if c.here && len(c.IDs) == 1 {
+		return &answer{goTo: "q/" + url.PathEscape(name) + "/m/" + c.IDs[0].String() + "?" + query.Encode()}
+	}
+	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + c.back(query)}
+}
+
+// say returns the answer with the result of a change.
+func (h *Handler) say(v *visit, name string, c change, text string) *answer {
+	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + c.back(h.sealed(v, url.Values{"said": {text}}))}
 }
 
 func readChange(form url.Values) (c change, d action, err error) {
-	c = change{Do: form.Get("do"), Group: form.Get("group"), Reason: form.Get("reason"), Back: form.Get("back")}
+	c = change{
+		Do: form.Get("do"), Group: form.Get("group"), Reason: strings.TrimSpace(form.Get("reason")), Back: form.Get("back"), Type: form.Get("type"),
+		sure: form.Get("sure") == "yes", here: form.Has("here"),
+	}
+	c.n, _ = strconv.Atoi(form.Get("n"))
 	d, known := actions[c.Do]
 	if !known || len(c.Reason) > mostReason {
 		return c, d, errForm
@@ -141,7 +198,7 @@ func readChange(form url.Values) (c change, d action, err error) {
 	if len(c.IDs) > mostChosen {
 		return c, d, errForm
 	}
-	if d.many && len(c.IDs) == 0 && c.Group == "" {
+	if d.many && len(c.IDs) == 0 && c.Group == "" && form.Get("dedup") == "" {
 		return c, d, &refusal{http.StatusBadRequest, "Choose at least one message."}
 	}
 	return c, d, nil
@@ -157,6 +214,22 @@ func (c *change) selection(d action) (chanqadmin.Select, error) {
 		return s, errForm
 	}
 	return s, nil
+}
+
+// back returns the address of the page to show after a change, relative to that of the queue.
+func (c *change) back(query url.Values) string {
+	page := ""
+	switch {
+	case c.Back == toFailures:
+		page = c.Back
+	case c.Back != "":
+		page = "messages"
+		query.Set("state", c.Back)
+		if c.Type != "" {
+			query.Set("type", c.Type)
+		}
+	}
+	return page + "?" + query.Encode()
 }
 
 // bounded makes a name valid for chanqadmin.Change.Actor.
@@ -182,21 +255,21 @@ func (d action) failed(n int, err error) error {
 	return fmt.Errorf("%w: %w", why, err)
 }
 
-// do makes a change, logs it, and returns how many messages it changed, also with an error. It continues if the visitor disconnects, so
-// that this leaves no change half done, and ends with Config.Timeout, so that it is not applied after the visitor was told that it has failed.
-func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select) (n int, err error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(v.ctx))
-	if until, ok := v.ctx.Deadline(); ok {
-		ctx, cancel = context.WithDeadline(context.WithoutCancel(v.ctx), until)
-	}
-	defer cancel()
+// steady returns a context that continues if the visitor disconnects, so that this leaves no change half done. It ends with Config.Timeout,
+// so that a change is not applied after the visitor was told that it has failed.
+func (v *visit) steady() (context.Context, context.CancelFunc) {
+	until, _ := v.ctx.Deadline()
+	return context.WithDeadline(context.WithoutCancel(v.ctx), until)
+}
+
+// actor returns the name of the visitor for the database.
+func (v *visit) actor() string { return cmp.Or(bounded(v.rights.User), "web UI") }
+
+// do makes a change, logs it, and returns how many messages it changed, also with an error.
+func (h *Handler) do(ctx context.Context, v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select, progress func(int)) (n int, err error) {
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
 	log.Info("chanqweb: a change begins", "first", firstOf(c.IDs))
-	by := chanqadmin.Change{Actor: bounded(v.rights.User), Reason: c.Reason, Limit: mostChange}
-	if by.Actor == "" {
-		by.Actor = "web UI"
-	}
-	done, err := d.run(q, ctx, s, by)
+	done, err := d.run(q, ctx, s, chanqadmin.Change{Actor: v.actor(), Reason: c.Reason, Progress: progress})
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err) // SQLite only says that the file was locked
 	}
@@ -216,52 +289,6 @@ func firstOf(ids []chanq.ID) string {
 	return ids[0].String()
 }
 
-// back returns the address of the page to show after a change, relative to that of the queue.
-func back(to string, query url.Values) string {
-	page := ""
-	switch {
-	case to == toFailures:
-		page = to
-	case to != "":
-		page = "messages"
-		query.Set("state", to)
-	}
-	return page + "?" + query.Encode()
-}
-
-// noticeFor is how long an address shows the result of a change.
-const noticeFor = time.Minute
-
-// notice returns the query of an address that shows the result of a change to its visitor.
-func (h *Handler) notice(v *visit, do string, n int) url.Values {
-	query := url.Values{"did": {do}, "n": {strconv.Itoa(n)}, "at": {strconv.FormatInt(v.now.Unix(), 10)}}
-	query.Set("seal", h.sealOf(v, query))
-	return query
-}
-
-func (h *Handler) sealOf(v *visit, query url.Values) string {
-	n, _ := sentNonce(v.Request)
-	return h.mac("notice", n, v.rights.User, query.Get("did"), query.Get("n"), query.Get("at"))
-}
-
-// noticeOf returns the result that the address shows, if notice made it for this visitor at most noticeFor ago. A link made by another
-// person shows nothing.
-func (h *Handler) noticeOf(v *visit) string {
-	query := v.URL.Query()
-	d, known := actions[query.Get("did")]
-	_, visited := sentNonce(v.Request)
-	at, err := strconv.ParseInt(query.Get("at"), 10, 64)
-	if !known || !visited || err != nil || v.now.Sub(time.Unix(at, 0)).Abs() > noticeFor || !equal(query.Get("seal"), h.sealOf(v, query)) {
-		return ""
-	}
-	n, _ := strconv.Atoi(query.Get("n"))
-	text := d.result(n)
-	if n >= mostChange {
-		text += " There may be more of them: repeat the change."
-	}
-	return text
-}
-
 // result returns the sentence for an action that changed n messages.
 func (d action) result(n int) string {
 	switch {
@@ -269,8 +296,41 @@ func (d action) result(n int) string {
 		return d.notice
 	case n == 0:
 		return "No message was changed: the messages have ended, or cannot be changed."
-	case n == 1:
-		return fmt.Sprintf(d.notice, "One message is")
 	}
-	return fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
+	return fmt.Sprintf(d.notice, areMessages(n))
+}
+
+// missed returns the sentence for an action that changed n of the messages with these IDs, and not all.
+func (d action) missed(ctx context.Context, q *chanqadmin.Queue, n int, ids []chanq.ID) string {
+	if len(ids) > 1 {
+		if n == 0 {
+			return d.result(0)
+		}
+		return fmt.Sprintf("%s The others of the %d have ended, or cannot be changed.", d.result(n), len(ids))
+	}
+	switch e, err := q.GetPart(ctx, ids[0], 0, 0); {
+	case errors.Is(err, chanq.ErrNotFound):
+		return "The message is gone: nothing was changed. It was acked, purged, cancelled or trimmed."
+	case err != nil:
+		return d.result(0)
+	case e.State == chanqadmin.StateDead && d.state == e.State:
+		return "The message is still dead: one with its ID or dedup key is in the queue."
+	default:
+		return fmt.Sprintf("The message is %s now: nothing was changed.", e.State)
+	}
+}
+
+// messages and areMessages return the number of messages in words.
+func messages(n int) string {
+	if n == 1 {
+		return "one message"
+	}
+	return grouped(int64(n)) + " messages"
+}
+
+func areMessages(n int) string {
+	if n == 1 {
+		return "One message is"
+	}
+	return messages(n) + " are"
 }

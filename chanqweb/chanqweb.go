@@ -43,11 +43,11 @@ type Config struct {
 	Rights func(*http.Request) Rights
 
 	// Redact changes a message before the UI shows any of it, to every user: its error, keys, headers and body. In lists the message has
-	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the group's last message,
-	// with only the ID, the state, the cause, EndedAt and LastError, and for each error of its History it is called with such a message, too:
-	// if what you hide depends on other fields, hide LastError. Nothing
-	// else hides the errors that handlers return (see Rights.Bodies). Redact is called concurrently, and owns the message. It gets the whole
-	// body or none: pages then do not show a body of more than 64 KiB, which can be saved. Default: none.
+	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the last message, with only
+	// the ID, the state, the cause, EndedAt and LastError, and it is called with such a message for each error of History; for a job's
+	// progress LastError is the note. If what you hide depends on other fields, hide LastError. Nothing else hides the errors of handlers
+	// (see Rights.Bodies). Redact is called concurrently, and owns the message. It gets the whole body or none: pages do not show one above
+	// 64 KiB then. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)
 
 	// Limits are when a queue is in trouble.
@@ -65,7 +65,7 @@ type Config struct {
 	Secret []byte
 
 	// Timeout bounds a request, whatever the database and its driver do. A change that is not confirmed until then ends, and the page says
-	// how far it came. Default: 10 s.
+	// how far it came. A change of 10,000 messages or more goes on in the background, until its end or Close. Default: 10 s.
 	Timeout time.Duration
 
 	// MaxLive is how many open pages may update every 2 s. Further pages update every 10 s, and say so. Default: 256.
@@ -75,12 +75,13 @@ type Config struct {
 // Rights are what a user may do. With the zero value the user may only view.
 type Rights struct {
 	User   string // the name of the user, for the log
-	Change bool   // redrive, purge, cancel, pause, resume
+	Change bool   // redrive, purge, cancel and run messages, pause and resume queues, change schedules
 	Bodies bool   // see bodies, values of headers, and the text of a codec's error
 }
 
 // Handler serves the web UI. It is safe for concurrent use. It has a goroutine for each read of figures, which ends after 2 s, and for
-// each request that uses the database, which ends with it; both outlast their time only if the driver ignores the end of a context.
+// each request that uses the database, which ends with it; both outlast their time only if the driver ignores the end of a context. Each
+// change of many messages has a goroutine until its end.
 type Handler struct {
 	cfg     Config
 	redacts bool            // Config.Redact is set
@@ -92,6 +93,7 @@ type Handler struct {
 	mux     *http.ServeMux
 	origin  *http.CrossOriginProtection
 	lives   chan struct{} // of capacity MaxLive: has a value for each page that updates every liveEvery
+	hand    hand
 }
 
 // leastSecret is the least size of Config.Secret, in bytes.
@@ -144,7 +146,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 	}
 	h := &Handler{
 		cfg: cfg, redacts: redacts, pages: loadPages(), errors: &errorLog{log: cfg.Log, last: map[string]time.Time{}}, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
-		lives: make(chan struct{}, cfg.MaxLive),
+		lives: make(chan struct{}, cfg.MaxLive), hand: hand{of: map[string]*running{}},
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.store = newStore(h.life, db, cfg, h.errors.failed)
@@ -153,7 +155,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 }
 
 // Close ends the requests of pages that update automatically, which would delay http.Server.Shutdown: pass it to
-// http.Server.RegisterOnShutdown. It also ends the reads of figures.
+// http.Server.RegisterOnShutdown. It also ends the reads of figures, and changes of many messages after their current step.
 func (h *Handler) Close() { h.end() }
 
 func (h *Handler) routes() {
@@ -163,6 +165,9 @@ func (h *Handler) routes() {
 		return &answer{goTo: "q/" + url.PathEscape(v.URL.Query().Get("queue")) + "/"}, nil
 	}))
 	h.mux.HandleFunc("GET /schedules", h.page(h.schedules))
+	h.mux.HandleFunc("POST /schedules/change", h.page(h.changeSchedule))
+	h.mux.HandleFunc("GET /batches", h.page(h.batches))
+	h.mux.HandleFunc("GET /batches/{id}", h.page(h.batch))
 	h.mux.HandleFunc("GET /q/{queue}", h.page(func(v *visit) (*answer, error) {
 		return &answer{goTo: "q/" + url.PathEscape(v.PathValue("queue")) + "/"}, nil
 	}))

@@ -1,6 +1,7 @@
 package chanqweb
 
 import (
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
+	"github.com/chanq/chanq/chanqjobs"
 )
 
 // everyView returns every page, with a text in each place that another program can write.
@@ -28,15 +30,18 @@ func everyView(text string, body []byte, now time.Time) []*view {
 	views := []*view{
 		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail", Stats: figures{At: now}}, {Name: "old", Stats: figures{At: now.Add(-time.Minute), Trouble: printable(text)}}, {Name: "bad", Stats: figures{Trouble: printable(text)}}}, Next: "mail", More: true, Total: 2}},
 		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}, Trouble: printable(text)}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},
-		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
-		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none"}},
+		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Type: printable(text), Typed: true, Keyed: true, Failed: true, Held: true}},
+		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none", Batch: "b", Progress: chanqjobs.Progress{At: now, Done: 0.5, Note: text}}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
 		{Page: "failures", Data: failuresData{Groups: groups, Total: 1, Most: 1}},
 		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: []heldLine{{printable(text), 1}}, More: 1, MoreOthers: 1}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
 		{Page: "schedules", Data: schedulesData{List: []chanqcron.Entry{{Name: text, Line: text, Zone: text, Type: text, Pause: chanqcron.Pause{Since: now, By: text, Reason: text}}}, More: 1}},
 		{Page: "trouble", Name: "Trouble", Data: troubleData{Text: printable(text), Again: true, Look: true}},
-		{Page: "ask", Data: askData{change: change{Do: "retry", Group: "rejected-none", Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
+		{Page: "batches", Data: batchesData{List: []chanqjobs.Batch{{Done: text, Queue: "mail", Made: now}}, Most: 1}},
+		{Page: "batch", Data: batchData{BatchStatus: chanqjobs.BatchStatus{Batch: chanqjobs.Batch{Done: text, Queue: "mail", Made: now, Ended: now}, Left: 2, Dead: 2}, Jobs: []chanq.ID{{1}}, DeadJobs: []chanq.ID{{2}}}},
+		{Page: "failures", Data: failuresData{}, Cause: text, InHand: &progressLine{printable(text), true},
+			Ask: &question{Text: printable(text), Yes: printable(text), To: "q/mail/change", Reason: true, Wrong: "x", Fields: url.Values{"do": {"purge"}, "name": {printable(text)}, "back": {"dead"}}}},
 	}
 	for _, v := range views {
 		v.Title, v.Root, v.Token, v.Now, v.Rights = printable(text), "../", "t", now, Rights{User: text, Change: true, Bodies: true}

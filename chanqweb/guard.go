@@ -77,6 +77,19 @@ func (h *Handler) genuine(r *http.Request, user string) bool {
 	return ok && h.origin.Check(r) == nil && equal(h.token(n, user), r.PostFormValue("token"))
 }
 
+// permit refuses a change by a visitor who may not make it, and by a form that this UI has not made. of says in the log what was to change.
+func (h *Handler) permit(v *visit, of ...any) error {
+	why := errNoToken
+	switch {
+	case !v.rights.Change:
+		why = errNoChange
+	case h.genuine(v.Request, v.rights.User):
+		return nil
+	}
+	h.cfg.Log.Warn("chanqweb: a change was refused", append(of, "user", v.rights.User, "from", v.RemoteAddr, "why", why.text)...)
+	return why
+}
+
 // LocalOnly rejects every request that does not come from a loopback address, or whose Host is neither localhost nor a loopback address.
 // The address alone is not enough: another site may let its own name resolve to 127.0.0.1, and a browser on this machine would then pass
 // it the responses. Requests of a proxy on this machine are accepted if their Host is localhost: everyone who reaches that proxy sees the

@@ -241,7 +241,7 @@ func TestADriverThatHangsDelaysNoRequestLonger(t *testing.T) {
 		s.see("/q/mail/")
 
 		began := time.Now()
-		r := s.post("mail", "do", "pause", "token", token)
+		r := s.post("mail", "do", "pause", "reason", "x", "sure", "yes", "token", token)
 		require.LessOrEqual(t, time.Since(began), 1500*time.Millisecond)
 		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 		shop.Faults.Inject(nil)
@@ -299,7 +299,7 @@ func TestAChangeOfALockedFileIsGivenUp(t *testing.T) {
 	defer foreign.Close()
 	_, err = foreign.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
-	for _, fields := range [][]string{{"do", "pause"}, {"do", "redrive", "group", key}} {
+	for _, fields := range [][]string{{"do", "pause", "reason", "x", "sure", "yes"}, {"do", "redrive", "group", key}} {
 		began := time.Now()
 		r := s.post("mail", append(fields, "token", token)...)
 		require.Less(t, time.Since(began), 10*time.Second, "on a machine that is busy")
@@ -314,7 +314,7 @@ func TestAChangeOfALockedFileIsGivenUp(t *testing.T) {
 		stats := shop.Stats(shop.Mail)
 		return stats.Paused || stats.Dead != 1
 	}, 4*time.Second, time.Second, "it is not applied later")
-	require.Contains(t, s.post("mail", "do", "pause", "token", token).text, "The queue is paused")
+	require.Contains(t, s.post("mail", "do", "pause", "reason", "x", "sure", "yes", "token", token).text, "The queue is paused")
 }
 
 // A change whose confirmation is lost.
@@ -329,7 +329,7 @@ func TestAnUnknownOutcomeIsSaid(t *testing.T) {
 			}
 			return f
 		})
-		r := s.post("mail", "do", "pause", "token", token)
+		r := s.post("mail", "do", "pause", "reason", "x", "sure", "yes", "token", token)
 		shop.Faults.Inject(nil)
 		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 		require.Contains(t, r.text, "the outcome is unknown")

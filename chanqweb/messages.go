@@ -16,6 +16,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -27,13 +28,14 @@ var states = []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled
 // messagesData is the data of a page of messages.
 type messagesData struct {
 	State  chanqadmin.State
+	Type   string // of the messages of the list; "": of any
 	States []chanqadmin.State
 	List   []chanqadmin.Entry
 	From   chanqadmin.PageToken
 	Next   chanqadmin.PageToken
 	Short  bool // the page has fewer messages than its limit, and there may be more after Next
-	// Keyed, Failed and Held mean that a message has a key, an error, or a holder.
-	Keyed, Failed, Held bool
+	// Typed, Keyed, Failed and Held mean that a message has a type, a key, an error, or a holder.
+	Typed, Keyed, Failed, Held bool
 }
 
 func (h *Handler) messages(v *visit) (*answer, error) {
@@ -49,8 +51,8 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := messagesData{State: state, States: states, From: chanqadmin.PageToken(query.Get("from"))}
-	page, err := q.List(v.ctx, chanqadmin.Select{State: state}, chanqadmin.List{After: data.From, Limit: messagesAPage})
+	data := messagesData{State: state, Type: printable(bounded(query.Get("type"))), States: states, From: chanqadmin.PageToken(query.Get("from"))}
+	page, err := q.List(v.ctx, chanqadmin.Select{State: state, Type: data.Type}, chanqadmin.List{After: data.From, Limit: messagesAPage})
 	if err != nil {
 		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
 			return nil, errNoPlace // List has rejected the token
@@ -62,6 +64,7 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	for i := range data.List {
 		e := &data.List[i]
 		h.conceal(v, name, e)
+		data.Typed = data.Typed || e.Type != ""
 		data.Keyed = data.Keyed || e.Key != "" || e.DedupKey != ""
 		data.Failed = data.Failed || e.LastError != ""
 		data.Held = data.Held || state == chanqadmin.StateLeased
@@ -93,6 +96,8 @@ type messageData struct {
 	Cut         bool     // Text has only its beginning
 	Group       string   // the Key of its group
 	Live        bool     // it is ready, scheduled or leased
+	Batch       string   // the ID of its batch of jobs; "": it has none
+	Progress    chanqjobs.Progress
 }
 
 type headerLine struct{ Name, Value string }
@@ -158,6 +163,16 @@ func (h *Handler) message(v *visit) (*answer, error) {
 	}
 	data.Entry.Body = nil // templates have Text
 	data.Headers, data.MoreHeaders = upTo(data.Headers, headersShown)
+	if batch, is := chanqjobs.InBatch(&chanq.Delivery{ID: e.ID}); is {
+		data.Batch = batch.String()
+	}
+	data.Progress, err = chanqjobs.ReadProgress(v.ctx, h.store.db, name, e.ID, h.store.config)
+	if err != nil && !errors.Is(err, chanqjobs.ErrNoProgress) {
+		return nil, err
+	}
+	note := chanqadmin.Entry{ID: e.ID, State: e.State, LastError: data.Progress.Note}
+	h.conceal(v, name, &note)
+	data.Progress.Note = note.LastError
 	title := "Message " + e.ID.String()
 	return &answer{view: &view{Page: "message", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
 }
@@ -338,12 +353,16 @@ func (h *Handler) failures(v *visit) (*answer, error) {
 		return nil, err
 	}
 	data := failuresData{Groups: list, More: more, AtLeast: more}
+	cause := ""
 	for _, g := range list {
+		if g.Key == v.URL.Query().Get("group") { // the question is about it
+			cause = g.LastError
+		}
 		data.Total += g.Messages
 		data.Most, data.AtLeast = max(data.Most, g.Messages), data.AtLeast || g.More
 	}
 	if len(list) > mostGroups {
 		data.Groups, data.Others = list[:mostGroups], len(list)-mostGroups
 	}
-	return &answer{view: &view{Page: "failures", Tab: "failures", Name: "Failures in " + name, Queue: name, Kind: kind, Data: data}}, nil
+	return &answer{view: &view{Page: "failures", Tab: "failures", Name: "Failures in " + name, Queue: name, Kind: kind, Data: data, Cause: cause}}, nil
 }

@@ -72,8 +72,8 @@ func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
 			parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
 			kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
 		}
-		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "assets", "schedules"}, keysOf(kinds))
-		require.Len(t, kinds, 9)
+		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "assets", "schedules", "batches"}, keysOf(kinds))
+		require.Len(t, kinds, 10)
 	})
 }
 
@@ -357,7 +357,7 @@ func TestSchedulesAreShown(t *testing.T) {
 		cron := chanqcron.New(shop.DB, shop.Mail)
 		for _, name := range []string{"nightly", "<b>bold</b>"} {
 			require.NoError(t, cron.Ensure(t.Context(), chanqcron.Schedule[[]byte]{
-				Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Message[[]byte]{Type: "report"}}))
+				Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Message: chanq.Message[[]byte]{Type: "report"}}))
 		}
 		require.NoError(t, cron.Pause(t.Context(), "<b>bold</b>", "ann", "a <i>reason</i>"))
 		text := s.see("/schedules")
@@ -375,7 +375,7 @@ func TestErrorsOfTheDatabaseAreOnNoPage(t *testing.T) {
 		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
 		shop.Send(shop.Queue("payments", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 2}}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
 		paths := []string{
-			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers", "/q/payments/slots", "/schedules", "/q/mail/m/" + dead[0].String(),
+			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/consumers", "/q/payments/slots", "/schedules", "/batches", "/q/mail/m/" + dead[0].String(),
 		}
 		for _, path := range paths {
 			failed := 1

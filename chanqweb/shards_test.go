@@ -38,7 +38,7 @@ func TestARedriveOfACauseRedrivesAllItsMessages(t *testing.T) {
 		s := shop.open(everything)
 		page := s.see("/q/mail/failures")
 		require.Contains(t, page, "4\u2009500 dead messages.")
-		r := s.post("mail", "do", "redrive", "group", groupKey(t, page, "user 4500 is unknown"), "back", "failures", "token", s.token("/q/mail/failures"))
+		r := s.post("mail", "do", "redrive", "group", groupKey(t, page, "user 4500 is unknown"), "back", "failures", "sure", "yes", "token", s.token("/q/mail/failures"))
 		require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 		require.Contains(t, r.text, "4\u2009500 messages are ready again")
 		require.Zero(t, shop.Stats(shop.Mail).Dead)

@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +81,11 @@ func (p *pages) functions() template.FuncMap {
 		"holder":    holder,
 		"percent":   func(n, of int) int { return max(1, n*100/max(1, of)) },
 		"ordered":   func(k chanq.Kind) bool { return k == chanq.KindOrdered },
-		"times":     func(t time.Time, now time.Time) map[string]any { return map[string]any{"At": t, "Now": now} },
+		"share":     func(done float64) string { return strconv.Itoa(int(done*100)) + " %" },
+		"jobs": func(list []chanq.ID, of *view) map[string]any {
+			return map[string]any{"List": list, "Root": of.Root, "Queue": of.Data.(batchData).Queue}
+		},
+		"times": func(t time.Time, now time.Time) map[string]any { return map[string]any{"At": t, "Now": now} },
 		"consumers": func(list []consumerLine, now time.Time, holds bool) map[string]any {
 			return map[string]any{"List": list, "Now": now, "Holds": holds}
 		},

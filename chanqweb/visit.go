@@ -50,6 +50,9 @@ type view struct {
 	Token  string
 	Rights Rights
 	Notice string
+	Ask    *question
+	Cause  string        // of the group that the question is about
+	InHand *progressLine // of a change of many messages of the queue
 	Status int
 	Now    time.Time
 	Most   int // Config.MaxLive
@@ -175,8 +178,18 @@ func (h *Handler) show(v *visit, view *view) {
 	if v.rights.Change {
 		view.Token = h.token(nonce(v.w, v.Request), v.rights.User)
 	}
-	if view.Notice == "" {
-		view.Notice = h.noticeOf(v)
+	if query := h.unsealed(v); query != nil {
+		view.Notice = query.Get("said")
+		to := "schedules/change"
+		if view.Queue != "" {
+			to = "q/" + view.Queue + "/change"
+		}
+		if v.rights.Change {
+			view.Ask = questionOf(query, to)
+		}
+	}
+	if view.InHand != nil && view.InHand.Running && view.Page == toFailures && view.Ask == nil {
+		v.w.Header().Set("Refresh", strconv.Itoa(int(progressEvery.Seconds())))
 	}
 	body, err := h.pages.render(view.Page, "layout", view)
 	if err != nil {
@@ -197,7 +210,7 @@ func (h *Handler) complete(v *visit, view *view) {
 	if view.At.IsZero() {
 		view.At = v.now
 	}
-	view.placed, view.Most = h.store.known(view.Queue).placed, h.cfg.MaxLive
+	view.placed, view.Most, view.InHand = h.store.known(view.Queue).placed, h.cfg.MaxLive, h.progressOf(view.Queue, v.now)
 }
 
 // fail shows an error.

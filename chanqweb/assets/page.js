@@ -83,10 +83,10 @@ if (live && follow && "EventSource" in window) {
   begin();
 }
 
-// The result of a change is shown once: its address is not loaded again.
+// The result of a change, and the question before it, are shown once: their address is not loaded again.
 if (new URLSearchParams(location.search).has("seal")) {
   const clean = new URL(location.href);
-  for (const name of ["did", "n", "at", "seal"]) clean.searchParams.delete(name);
+  for (const name of [...clean.searchParams.keys()]) if (name !== "state" && name !== "type") clean.searchParams.delete(name);
   history.replaceState(null, "", clean);
 }
 

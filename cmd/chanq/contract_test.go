@@ -72,7 +72,7 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 		"bench":        func() []string { return []string{"--db", filepath.Join(t.TempDir(), "b.db"), "--for", "400ms"} },
 		"cancel":       func() []string { return []string{"--db", db, "mail", send("x")[0]} },
 		"causes":       func() []string { killed(); return []string{"--db", db, "mail"} },
-		"redrive":      func() []string { killed(); return []string{"--db", db, "mail"} },
+		"redrive":      func() []string { killed(); return []string{"--db", db, "--yes", "mail"} },
 		"demo":         func() []string { return []string{"--dir", folderOf(t, 3)} },
 		"drop":         func() []string { succeed(t, "", "migrate", "--db", db, "post"); return []string{"--db", db, "post"} },
 		"man":          func() []string { return []string{t.TempDir()} },

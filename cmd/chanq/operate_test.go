@@ -187,8 +187,8 @@ func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 	require.Equal(t, "d\nb\n", succeed(t, "", "receive", "--db", db, "-n", "2", "mail").out)
 	r := runIn(t.Context(), "", "redrive", "--db", db, "mail", ids[1])
 	require.Equal(t, exitFailed, r.status, "it is no longer dead")
-	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "--limit", "1", "mail").out)
-	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "redrive", "--db", db, "-o", "json", "mail").out)
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "--limit", "1", "--yes", "mail").out)
+	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "redrive", "--db", db, "-o", "json", "--yes", "mail").out)
 	require.Equal(t, 2, state(t, db).Ready)
 }
 
@@ -237,7 +237,7 @@ func TestDeadMessagesAreGroupedAndChangedByCause(t *testing.T) {
 	r := runIn(t.Context(), "no\n", "purge", "--db", db, "--state", "dead", "--type", "note", "mail")
 	require.Contains(t, r.err, "Delete the selected dead messages of queue mail, 1 now? [y/N]")
 	require.Equal(t, "1 message purged\n", succeed(t, "", "purge", "--db", db, "--state", "dead", "--type", "note", "--yes", "mail").out)
-	r = succeed(t, "", append([]string{"redrive", "--per-second", "100", "--limit", "2"}, these...)...)
+	r = succeed(t, "", append([]string{"redrive", "--per-second", "100", "--limit", "2", "--yes"}, these...)...)
 	require.Equal(t, "2 messages redriven\n", r.out)
 	require.Contains(t, r.err, "redriven: 2 (", "its progress")
 	require.Equal(t, "1 message purged\n", succeed(t, "", append([]string{"purge", "--state", "dead", "--yes"}, these...)...).out)
@@ -353,7 +353,7 @@ func TestPurgeAsksFirst(t *testing.T) {
 		r := runIn(t.Context(), answer, "purge", "--db", db, "--state", "ready", "mail")
 		require.Equal(t, exitFailed, r.status, "%q", answer)
 		require.Contains(t, r.err, "Delete all ready messages of queue mail, 2 now? [y/N]")
-		require.Contains(t, r.err, "nothing was deleted")
+		require.Contains(t, r.err, "nothing was changed")
 	}
 	require.Equal(t, 2, state(t, db).Ready)
 	require.Equal(t, "2 messages purged\n", succeed(t, "Yes\n", "purge", "--db", db, "--state", "ready", "mail").out)
@@ -362,6 +362,22 @@ func TestPurgeAsksFirst(t *testing.T) {
 	r := succeed(t, "", "purge", "--db", db, "--state", "ready", "--yes", "mail")
 	require.Equal(t, "1 message purged\n", r.out)
 	require.Empty(t, r.err)
+}
+
+func TestRedriveAsksFirst(t *testing.T) {
+	db := newQueue(t, "mail")
+	ids := poison(t, db, "bill", "no user", 3)
+	for _, answer := range []string{"", "\n", "n\n"} {
+		r := runIn(t.Context(), answer, "redrive", "--db", db, "mail")
+		require.Equal(t, exitFailed, r.status, "%q", answer)
+		require.Contains(t, r.err, "Redrive all dead messages of queue mail, 3 now? [y/N]")
+		require.Contains(t, r.err, "nothing was changed")
+	}
+	require.Contains(t, runIn(t.Context(), "", "redrive", "--db", db, "--type", "bill", "--limit", "2", "mail").err, "Redrive 2 of the selected dead messages of queue mail now? [y/N]")
+	require.Equal(t, 3, state(t, db).Dead)
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "redrive", "--db", db, "mail", ids[0]).out, "an ID is an answer")
+	require.Equal(t, "2 messages redriven\n", succeed(t, "y\n", "redrive", "--db", db, "mail").out)
+	require.Equal(t, 3, state(t, db).Ready)
 }
 
 func TestPauseStopsReceiving(t *testing.T) {

@@ -26,7 +26,7 @@ func TestCommandsRunOnPostgreSQL(t *testing.T) {
 	require.Equal(t, "two\n", run("receive", "--nack", "mail"))
 	require.Equal(t, "three\n", run("receive", "--follow", "-n", "1", "mail"))
 	require.Contains(t, run("peek", "--state", "dead", "mail"), ids[1])
-	require.Equal(t, "1 message redriven\n", run("redrive", "mail"))
+	require.Equal(t, "1 message redriven\n", run("redrive", "--yes", "mail"))
 	run("pause", "mail")
 	require.Contains(t, run("stats"), "paused")
 	run("resume", "mail")

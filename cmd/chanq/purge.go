@@ -47,7 +47,7 @@ are deleted, their consumers report a lost lease. If dead messages hold their ke
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanqadmin.Queue) error {
 				if !yes && !c.dryRun && ids == nil {
-					if err := a.confirmPurge(cmd.Context(), q, s); err != nil {
+					if err := a.confirmChange(cmd.Context(), q, "Delete", (*chanqadmin.Queue).Purge, s, c.limit); err != nil {
 						return err
 					}
 				}
@@ -61,10 +61,14 @@ are deleted, their consumers report a lost lease. If dead messages hold their ke
 	return cmd
 }
 
-func (a *app) confirmPurge(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select) error {
-	found, err := q.Purge(ctx, s, chanqadmin.Change{DryRun: true})
+// confirmChange asks before a change of all messages of a selection, if there are any.
+func (a *app) confirmChange(ctx context.Context, q *chanqadmin.Queue, verb string, do changes, s chanqadmin.Select, limit int) error {
+	found, err := do(q, ctx, s, chanqadmin.Change{DryRun: true})
 	if err != nil {
 		return err
+	}
+	if found.Messages == 0 {
+		return nil
 	}
 	many, which := fmt.Sprint(found.Messages), "all"
 	if found.More {
@@ -73,10 +77,13 @@ func (a *app) confirmPurge(ctx context.Context, q *chanqadmin.Queue, s chanqadmi
 	if !s.All {
 		which = "the selected"
 	}
-	return a.confirm(ctx, fmt.Sprintf("Delete %s %s messages of queue %s, %s now?", which, s.State, q.Name(), many))
+	if limit > 0 && limit < found.Messages {
+		return a.confirm(ctx, fmt.Sprintf("%s %d of %s %s messages of queue %s now?", verb, limit, which, s.State, q.Name()))
+	}
+	return a.confirm(ctx, fmt.Sprintf("%s %s %s messages of queue %s, %s now?", verb, which, s.State, q.Name(), many))
 }
 
-var errNotConfirmed = errors.New("not confirmed; nothing was deleted")
+var errNotConfirmed = errors.New("not confirmed; nothing was changed")
 
 // confirm asks the user; only "yes" confirms.
 func (a *app) confirm(ctx context.Context, question string) error {

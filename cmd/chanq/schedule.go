@@ -93,7 +93,7 @@ schedule must not overlap. Its next tick stays.`,
 		Args:    exactly(1, "one schedule"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules) error {
-				sent, err := s.RunNow(cmd.Context(), names[0])
+				sent, err := s.Send(cmd.Context(), names[0])
 				switch {
 				case err != nil:
 					return err

@@ -22,7 +22,7 @@ func ensured(t *testing.T, db string, names ...string) {
 	require.NoError(t, err)
 	for _, name := range names {
 		require.NoError(t, chanqcron.New(c.DB, q).Ensure(t.Context(), chanqcron.Schedule[string]{
-			Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Job: chanq.Message[string]{Body: "report of " + name, Type: "report"},
+			Name: name, Line: "30 2 * * mon-fri", Zone: "Europe/Berlin", Message: chanq.Message[string]{Body: "report of " + name, Type: "report"},
 		}))
 	}
 }
@@ -52,6 +52,6 @@ func TestSchedulesAreListedPausedRunAndRemoved(t *testing.T) {
 	require.Equal(t, "report of nightly\n", succeed(t, "", "receive", "--db", db, "mail").out)
 
 	require.Equal(t, []string{"schedule nightly removed", "schedule we\u00fcrd removed"}, succeed(t, "", "schedule", "remove", "--db", db, "nightly", "we\u00fcrd").lines())
-	require.Contains(t, fail(t, exitFailed, "schedule", "run", "--db", db, "nightly"), `chanq: run schedule "nightly": no such schedule`)
+	require.Contains(t, fail(t, exitFailed, "schedule", "run", "--db", db, "nightly"), `chanq: send schedule "nightly": no such schedule`)
 	require.Contains(t, fail(t, exitUsage, "schedule", "pause", "--db", db), "schedule pause: give one schedule or more")
 }

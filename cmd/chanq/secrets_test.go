@@ -32,7 +32,7 @@ func TestBodiesAreNotPrinted(t *testing.T) {
 	said("pause", "mail")
 	said("resume", "mail")
 	said("peek", "--state", "dead", "mail")
-	said("redrive", "mail")
+	said("redrive", "--yes", "mail")
 	said("purge", "--yes", "--state", "dead", "mail")
 	r := runIn(t.Context(), "", "send", "mail", secret, "--db", filepath.Join(t.TempDir(), "missing.db"))
 	require.NotContains(t, r.out+r.err, secret)

@@ -24,7 +24,7 @@ func TestCommandsRunOnSQLServer(t *testing.T) {
 	run("configure", "--max-attempts", "1", "mail")
 	require.Equal(t, "two\n", run("receive", "--nack", "mail"))
 	require.Contains(t, run("peek", "--state", "dead", "mail"), ids[1])
-	require.Equal(t, "1 message redriven\n", run("redrive", "mail"))
+	require.Equal(t, "1 message redriven\n", run("redrive", "--yes", "mail"))
 	run("pause", "mail")
 	require.Contains(t, run("stats"), "paused")
 	run("resume", "mail")

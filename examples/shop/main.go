@@ -141,7 +141,7 @@ func (s *shop) checkout(ctx context.Context, o order) error {
 
 // work handles jobs and sends those of the schedule, until ctx is cancelled.
 func (s *shop) work(ctx context.Context) error {
-	daily := chanqcron.Schedule[chanqjobs.Job]{Name: "report", Line: "0 6 * * *", Job: report.New(struct{}{})}
+	daily := chanqcron.Schedule[chanqjobs.Job]{Name: "report", Line: "0 6 * * *", Message: report.New(struct{}{})}
 	if err := s.cron.Ensure(ctx, daily); err != nil {
 		return err
 	}

@@ -100,8 +100,23 @@ func (q *queueModel) send(m chanq.Message[string]) chanq.Receipt {
 	if q.live[m.ID] != nil {
 		return chanq.Receipt{ID: m.ID}
 	}
-	if holder := q.holder(m.DedupKey); holder != nil {
+	holder := q.holder(m.DedupKey)
+	switch {
+	case holder == nil:
+	case m.OnDuplicate == chanq.KeepFirst:
 		return chanq.Receipt{ID: holder.id, Duplicate: true}
+	case holder.leasedBy != "":
+		holder.key = "" // the new one gets it
+	case m.OnDuplicate == chanq.KeepQueued:
+		if end := q.after(m.TTL); m.TTL == 0 || holder.expires.ms == 0 {
+			holder.expires = moment{}
+		} else if end.ms >= holder.expires.ms {
+			holder.expires = end
+		}
+		return chanq.Receipt{ID: holder.id, Duplicate: true}
+	default:
+		q.replace(holder, m)
+		return chanq.Receipt{ID: holder.id, Replaced: true}
 	}
 	turn := q.next()
 	sent := &message{
@@ -113,6 +128,30 @@ func (q *queueModel) send(m chanq.Message[string]) chanq.Receipt {
 	}
 	q.live[m.ID] = sent
 	return chanq.Receipt{ID: m.ID}
+}
+
+// replace gives a queued message the contents of another one. Its time to live begins when it is due, or now.
+func (q *queueModel) replace(m *message, by chanq.Message[string]) {
+	due := m.due
+	if m.due.ms <= q.now && m.priority != by.Priority {
+		m.due = q.after(0) // where a claim of its new priority finds it
+	}
+	if by.OnDuplicate == chanq.Debounce {
+		m.due = q.after(by.Delay)
+		if most := cmp.Or(by.DebounceMax, 10*by.Delay).Milliseconds(); m.enqueued.ms+most <= m.due.ms {
+			m.due = moment{m.enqueued.ms + most, m.enqueued.exact}
+		}
+	}
+	switch {
+	case by.TTL == 0:
+		m.expires = moment{}
+	case by.OnDuplicate == chanq.Replace && due.ms > q.now:
+		m.expires = moment{due.ms + by.TTL.Milliseconds(), due.exact}
+	default:
+		m.expires = q.after(by.TTL)
+	}
+	m.turn = q.next()
+	m.body, m.priority, m.attempts, m.lapses, m.err = by.Body, by.Priority, 0, 0, ""
 }
 
 // holder returns the live message with a dedup key.

@@ -47,8 +47,11 @@ func (s *send) run(h *history) {
 		require.NoError(h, err, h.ran)
 		h.sent(ms, receipts)
 	case channel:
-		for _, m := range ms {
-			p.C() <- m
+		for i := range ms {
+			if ms[i].OnDuplicate != chanq.KeepFirst && ms[i].ID.IsZero() {
+				ms[i].ID = chanq.NewID() // a body that is replaced is not found below
+			}
+			p.C() <- ms[i]
 		}
 		require.NoError(h, p.Flush(h.soon()), h.ran)
 		h.handedOver(ms)
@@ -60,7 +63,7 @@ func (h *history) sent(ms []chanq.Message[string], receipts []chanq.Receipt) {
 	require.Len(h, receipts, len(ms), h.ran)
 	var last chanq.ID
 	for i, m := range ms {
-		if m.ID.IsZero() && !receipts[i].Duplicate {
+		if m.ID.IsZero() && !receipts[i].Duplicate && !receipts[i].Replaced {
 			m.ID = receipts[i].ID
 			require.Positive(h, bytes.Compare(m.ID[:], last[:]), "%s: IDs rise in the order of sending", h.ran)
 			last = m.ID
@@ -107,7 +110,7 @@ func (g *giveUp) run(h *history) {
 		if ms[i].ID.IsZero() {
 			ms[i].ID = chanq.NewID() // to distinguish the messages below
 		}
-		ms[i].DedupKey = ""
+		ms[i].DedupKey, ms[i].OnDuplicate, ms[i].DebounceMax = "", chanq.KeepFirst, 0
 		p.C() <- ms[i]
 	}
 	gone, cancel := context.WithCancel(context.Background())

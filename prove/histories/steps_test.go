@@ -79,6 +79,8 @@ type draft struct {
 	Priority chanq.Priority
 	Delay    time.Duration
 	TTL      time.Duration // beyond the delay; 0: none
+	Over     chanq.OnDuplicate
+	Most     time.Duration // of Debounce, beyond the delay; below 0: the default
 }
 
 var drafts = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft {
@@ -88,6 +90,8 @@ var drafts = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft {
 		Priority: chanq.Priority(rapid.IntRange(int(chanq.PriorityLow), int(chanq.PriorityUrgent)).Draw(t, "priority")),
 		Delay:    max(0, time.Duration(rapid.IntRange(-3, 2).Draw(t, "delay"))*time.Hour),
 		TTL:      max(0, time.Duration(rapid.IntRange(-5, 2).Draw(t, "TTL"))*time.Hour),
+		Over:     chanq.OnDuplicate(number(int(chanq.Debounce)+1).Draw(t, "on duplicate")),
+		Most:     time.Duration(rapid.IntRange(-1, 1).Draw(t, "debounce max")) * time.Hour,
 	}
 }), 1, 4)
 
@@ -98,7 +102,7 @@ func (d draft) String() string {
 		fmt.Fprintf(&b, " id%d", d.ID)
 	}
 	if d.Key > 0 {
-		fmt.Fprintf(&b, " key%d", d.Key)
+		fmt.Fprintf(&b, " key%d %v", d.Key, d.Over)
 	}
 	if d.Delay > 0 {
 		fmt.Fprintf(&b, " in %v", d.Delay)
@@ -120,7 +124,16 @@ func (h *history) message(d draft) chanq.Message[string] {
 		m.ID = h.ids[d.ID-1]
 	}
 	if d.Key > 0 {
-		m.DedupKey = fmt.Sprintf("key%d", d.Key)
+		m.DedupKey, m.OnDuplicate = fmt.Sprintf("key%d", d.Key), d.Over
+		if d.Over == chanq.Debounce {
+			m.Delay += time.Hour // it must have one
+			if d.TTL > 0 {
+				m.TTL += time.Hour
+			}
+			if d.Most >= 0 {
+				m.DebounceMax = m.Delay + d.Most
+			}
+		}
 	}
 	return m
 }

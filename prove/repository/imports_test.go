@@ -44,7 +44,7 @@ var mayImport = map[string]struct {
 	"chanqcron":     {"schedules", []string{""}},
 	"chanqprobe":    {"probes for a process manager", []string{""}},
 	"chanqfindings": {"what is wrong with a queue", []string{"", "chanqadmin", "sqlbatch"}},
-	"chanqweb":      {"the page for operators", []string{"", "chanqadmin", "chanqcron", "chanqfindings", "sqlbatch"}},
+	"chanqweb":      {"the page for operators", []string{"", "chanqadmin", "chanqcron", "chanqfindings", "chanqjobs", "sqlbatch"}},
 	"embedded":      {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
 	"pgnotify":      {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
 	"mssqlnotify":   {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},

@@ -53,6 +53,28 @@ func TestCancelFindsMessagesInAllShards(t *testing.T) {
 	})
 }
 
+func TestRunNowAndFindLookInAllShards(t *testing.T) {
+	onEach(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		var ids []chanq.ID
+		var keys []string
+		for i := range count {
+			m := of(q, i, 1, "a")[0]
+			m.Delay = time.Hour
+			ids = append(ids, w.send(q, m)...)
+			keys = append(keys, m.DedupKey)
+		}
+		found, err := q.Find(w.soon(), append(keys, "none")...)
+		require.NoError(w, err)
+		require.ElementsMatch(w, ids, found)
+		require.Equal(w, chanqadmin.Stats{Scheduled: count}, w.counted(q))
+		found, err = q.RunNow(w.soon(), append(found, chanq.NewID())...)
+		require.NoError(w, err)
+		require.ElementsMatch(w, ids, found)
+		require.Equal(w, chanqadmin.Stats{Ready: count}, w.counted(q))
+	})
+}
+
 func TestATransactionIsInOneShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		q := w.queue(w.brief(chanq.Config{}))

@@ -19,7 +19,7 @@ func RunsSchedules(t *testing.T, ctx context.Context, producer, operator *sql.DB
 	orders, err := chanq.Open[string](ctx, producer, "orders", chanq.Config{History: chanq.HistoryOff})
 	require.NoError(t, err)
 	cron := chanqcron.New(producer, orders)
-	s := chanqcron.Schedule[string]{Name: "often", Line: "every 1s", Job: chanq.Msg("x")}
+	s := chanqcron.Schedule[string]{Name: "often", Line: "every 1s", Message: chanq.Msg("x")}
 	for range 2 {
 		require.NoError(t, cron.Ensure(ctx, s))
 	}
@@ -40,7 +40,7 @@ func RunsSchedules(t *testing.T, ctx context.Context, producer, operator *sql.DB
 	require.Len(t, list, 1)
 	require.NotZero(t, list[0].Last)
 	require.NoError(t, operated.Pause(ctx, "often", "me", "a test"))
-	_, err = operated.RunNow(ctx, "often")
+	_, err = operated.Send(ctx, "often")
 	require.NoError(t, err)
 	require.NoError(t, operated.Resume(ctx, "often"))
 	require.NoError(t, operated.Remove(ctx, "often"))
