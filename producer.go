@@ -64,9 +64,8 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 	if err != nil {
 		return nil, core.failed("producer", err)
 	}
-	workers, ahead := send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, core.table.Dialect.Traits())
-	// One for isolated messages
-	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1}
+	// For an isolated message, and batches ahead
+	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: send.MostAhead}
 	pools, err := session.Open(core.db, core.table.Dialect, core.cfg.SessionMaxAge, need)
 	if err != nil {
 		return nil, core.failed("producer", err)
@@ -81,9 +80,8 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
 	p.sender = send.New(send.Config{
 		Table: send.TableOf(core.on(p.sessions)), Classify: core.classify, Health: p.health,
-		FindIDs:   core.table.Dialect.Traits().FindIDs,
+		Traits:    core.table.Dialect.Traits(),
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight,
-		Workers: workers, Ahead: ahead,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
 		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal,
 		Explain: core.explain,

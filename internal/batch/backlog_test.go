@@ -337,9 +337,6 @@ func TestEachItemIsWrittenOnceAndInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := settings()
 			cfg.Full, cfg.Capacity, cfg.InTurn = []int{7}, 20, inTurn
-			if inTurn {
-				cfg.Workers = 3
-			}
 			w := newWorld(t, cfg)
 			w.latency = time.Millisecond
 			const senders, each = 5, 300
@@ -462,5 +459,58 @@ func TestGiveUpReportsWhatIsKnownOfEachPart(t *testing.T) {
 			require.Equal(t, it.n == 3 || it.n == 4, o.Unknown, "the others are in no statement")
 		}
 		w.close()
+	})
+}
+
+func TestNextIsTheBatchThatFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := inTurn()
+		cfg.Full, cfg.Cut = []int{3}, func(items []*item) int { return len(items) }
+		w := newWorld(t, cfg)
+		w.keep()
+		items := numbered(1, 12)
+		w.addAll(batch.Now, items...)
+		require.Equal(t, items[3:6], w.w.Next(items[:3], 0))
+		require.Equal(t, items[6:9], w.w.Next(items[:3], 3))
+		require.Equal(t, items[9:], w.w.Next(items[:3], 6))
+		require.Empty(t, w.w.Next(items[:3], 7), "it is not full")
+		require.Empty(t, w.w.Next(items[:2], 0), "the rest of the first batch is written before")
+		require.True(t, w.w.Withdraw(items[4]))
+		require.Equal(t, []*item{items[3], items[5], items[6]}, w.w.Next(items[:3], 0))
+		w.finish()
+		require.Equal(t, []int{4, 6, 7}, w.ran()[1])
+		w.finish()
+		w.finish()
+		w.finish()
+		w.close()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		cfg := inTurn()
+		cfg.Bytes, cfg.Cut = 20, func(items []*item) int { return min(2, len(items)) }
+		w := newWorld(t, cfg)
+		w.keep()
+		items := numbered(1, 5)
+		w.addAll(batch.Now, items...)
+		require.Equal(t, items[2:4], w.w.Next(items[:2], 0), "two are as many bytes as a batch has")
+		require.Empty(t, w.w.Next(items[:2], 2), "it is not full")
+		w.finish()
+		require.Equal(t, []int{3, 4}, w.ran()[1])
+		w.finish()
+		w.finish()
+		w.close()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		cfg := inTurn()
+		cfg.Full, cfg.Cut = []int{3}, func(items []*item) int { return len(items) }
+		w := newWorld(t, cfg)
+		w.set(failing(classed(sqlbatch.Refused), 1))
+		w.addAll(batch.Now, keyed(numbered(1, 3))...)
+		w.wait(time.Second)
+		require.Equal(t, 1, w.w.Stats().Isolated)
+		w.keep()
+		items := keyed(numbered(4, 12))
+		w.addAll(batch.Now, items...)
+		require.Empty(t, w.w.Next(items[:3], 0), "items of its key go behind it")
+		w.heal()
 	})
 }

@@ -38,8 +38,8 @@
 // exceeded, up to 2 minutes. After a timeout no item that needs more time than others is tried for as long as that
 // took. At most 100 items are isolated, and 1,000 wait behind them; the next one gets the error as its outcome.
 //
-// With Config.InTurn a failing batch blocks all others until each of its items is written, rejected or isolated. Items
-// of one key always keep their order. Of the other items one might be written early: the one that the first item is
+// With one worker a failing batch blocks all others until each of its items is written, rejected or isolated. Items of
+// one key always keep their order. Of the other items one might be written early: the one that the first item is
 // compared with.
 //
 // A withdrawn item is not written again. GiveUp ends everything immediately, and passes each outcome to Done as far as

@@ -63,9 +63,8 @@ type world struct {
 	order      []int       // in which items were written
 	unknown    map[int]bool
 	told       map[int][]batch.Outcome[*item]
-	groups     [][]int              // of Done
-	turns      map[uint64]chan bool // whether the batch of that number was stored; of capacity 1
-	isolated   []int                // of Isolated
+	groups     [][]int // of Done
+	isolated   []int   // of Isolated
 	ups, downs int
 }
 
@@ -81,7 +80,7 @@ const linger = 5 * time.Millisecond
 
 // newWorld starts a Writer, which is given up at the end of the test.
 func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
-	w := &world{t: t, began: time.Now(), ended: make(chan struct{}), turns: map[uint64]chan bool{},
+	w := &world{t: t, began: time.Now(), ended: make(chan struct{}),
 		lock: map[int]bool{}, hide: map[int]bool{}, stored: map[int]int{}, unknown: map[int]bool{},
 		told: map[int][]batch.Outcome[*item]{}}
 	cfg.Loop.Health, cfg.Loop.Classify = w, classify
@@ -154,13 +153,6 @@ func (w *world) write(ctx context.Context, items []*item, skip bool) (written []
 	if err == nil && w.latency > 0 {
 		time.Sleep(w.latency)
 	}
-	turn, ahead := items[0].Turn, items[0].Ahead
-	if ahead && err == nil && !<-w.storedTurn(turn-1) {
-		err = classed(sqlbatch.RolledBack) // as in a sender: the previous batch is not stored
-	}
-	if turn > 0 {
-		defer func() { w.storedTurn(turn) <- err == nil }()
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	this.err = err
@@ -178,17 +170,6 @@ func (w *world) write(ctx context.Context, items []*item, skip bool) (written []
 		}
 	}
 	return written, nil
-}
-
-// storedTurn returns a channel that gets a value when the batch of that number is stored, or has
-// failed.
-func (w *world) storedTurn(turn uint64) chan bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.turns[turn] == nil {
-		w.turns[turn] = make(chan bool, 1)
-	}
-	return w.turns[turn]
 }
 
 // absent returns no outcome: items that Write has left out are locked.

@@ -16,7 +16,7 @@ import (
 
 func inTurn() batch.Config[*item] {
 	cfg := settings()
-	cfg.InTurn, cfg.Workers = true, 3
+	cfg.InTurn = true
 	return cfg
 }
 
@@ -372,96 +372,6 @@ func TestASlowDatabaseGetsSmallBatches(t *testing.T) {
 	})
 }
 
-func TestInOrderOnlyFullBatchesGoAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := inTurn()
-		cfg.Full = []int{3}
-		w := newWorld(t, cfg)
-		w.keep()
-		w.add(batch.Now, numbered(1, 1)...)
-		w.add(batch.Now, numbered(2, 3)...)
-		w.wait(time.Second)
-		require.Equal(t, [][]int{{1}}, w.ran())
-		w.add(batch.Lazy, numbered(4, 4)...)
-		require.Equal(t, []int{2, 3, 4}, w.ran()[1])
-		w.addAll(batch.Lazy, numbered(5, 8)...)
-		require.Equal(t, []int{5, 6, 7}, w.ran()[2])
-		w.finish()
-		w.finish()
-		w.finish()
-		require.Equal(t, [][]int{{1}, {2, 3, 4}, {5, 6, 7}}, w.groups, "in order")
-		w.wait(time.Second)
-		require.Equal(t, []int{8}, w.ran()[3])
-		w.finish()
-		w.close()
-	})
-}
-
-func TestInOrderABatchIsFullByItsBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := inTurn()
-		cfg.Bytes = 20 // two items
-		w := newWorld(t, cfg)
-		w.keep()
-		w.add(batch.Now, numbered(1, 1)...)
-		w.add(batch.Now, numbered(2, 2)...)
-		require.Equal(t, [][]int{{1}}, w.ran())
-		w.add(batch.Lazy, numbered(3, 3)...)
-		require.Equal(t, [][]int{{1}, {2, 3}}, w.ran())
-		w.finish()
-		w.finish()
-		w.close()
-	})
-}
-
-func TestBatchesThatWentAheadReturnInOrderWhereOneFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := inTurn()
-		cfg.Full = []int{3}
-		w := newWorld(t, cfg)
-		fails := true
-		w.set(func(context.Context, []*item) error {
-			time.Sleep(time.Millisecond)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if fails {
-				fails = false
-				return classed(sqlbatch.Refused)
-			}
-			return nil
-		})
-		w.addAll(batch.Lazy, numbered(1, 30)...)
-		w.wait(10 * time.Second)
-		require.Len(t, w.order, 30)
-		require.True(t, slices.IsSorted(w.order), w.order)
-		w.close()
-	})
-}
-
-func TestABatchThatReturnsDoesNotDelayTheOneThatWaitsForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := inTurn()
-		cfg.Full = []int{1}
-		w := newWorld(t, cfg)
-		w.set(func(_ context.Context, items []*item) error {
-			if items[0].n != 1 {
-				return nil
-			}
-			time.Sleep(time.Second)
-			return classed(sqlbatch.Refused)
-		})
-		items := numbered(1, 4)
-		w.addAll(batch.Now, items...)
-		require.Len(t, w.ran(), 3, "two go ahead")
-		require.False(t, w.w.Withdraw(items[1]))
-		w.wait(time.Minute)
-		require.ErrorIs(t, w.outcome(2).Err, batch.ErrWithdrawn)
-		require.NoError(t, w.outcome(3).Err)
-		require.NoError(t, w.outcome(4).Err)
-		require.Equal(t, 1, w.w.Stats().Isolated)
-	})
-}
-
 func TestStateThatWithdrawFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
@@ -580,27 +490,6 @@ func TestAWithdrawnItemOfUnknownOutcomeIsEndedWhereverItIs(t *testing.T) {
 	})
 }
 
-func TestABatchThatIsWrittenAheadDoesNotDelayItsPredecessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := inTurn()
-		cfg.Full = []int{1}
-		cfg.Write = func(_ context.Context, items []*item, _ bool) ([]*item, error) {
-			if items[0].n == 1 {
-				time.Sleep(time.Second)
-				return nil, classed(sqlbatch.Refused)
-			}
-			return items, nil
-		}
-		w := newWorld(t, cfg)
-		w.addAll(batch.Now, numbered(1, 5)...)
-		w.wait(time.Minute)
-		for n := 2; n <= 5; n++ {
-			require.NoError(t, w.outcome(n).Err)
-		}
-		require.Equal(t, 1, w.w.Stats().Isolated)
-	})
-}
-
 func TestAPermanentErrorOfOneKindProvesNothingAboutAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
@@ -639,7 +528,7 @@ func TestIsolatedReportsEachChange(t *testing.T) {
 func TestAConfigThatContradictsItselfIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*batch.Config[*item]){
 		"two kinds": func(cfg *batch.Config[*item]) { cfg.Full = []int{1, 1} },
-		"Moment":    func(cfg *batch.Config[*item]) { cfg.Moment = time.Second },
+		"Workers":   func(cfg *batch.Config[*item]) { cfg.Workers = 2 },
 		"Absent": func(cfg *batch.Config[*item]) {
 			cfg.Absent = func(context.Context, []*item) ([]batch.Outcome[*item], error) { return nil, nil }
 		},

@@ -12,16 +12,12 @@ type Item interface{ place() *Place }
 // its outcome, but not after Withdraw has taken it back.
 type Place struct {
 	// Set by the caller before Add.
-	Key  string // items of one key that is not empty are written in the order of Add; it needs InTurn, or one worker
+	Key  string // items of one key that is not empty are written in the order of Add; it needs one worker
 	Size int    // in bytes, as Config.Bytes counts them
 	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
 
 	// Set by the Writer, to be read by Write and Done.
 	Unknown bool // a failed statement might have written the item
-	// With Config.InTurn, and only for the first statement of a batch: Turn is the number of the batch, from 1, and
-	// Ahead reports that earlier batches have no outcome yet. Otherwise both are zero.
-	Ahead bool
-	Turn  uint64
 
 	// Guarded by Writer.mu.
 	seq       uint64 // how many items were added before
@@ -119,8 +115,8 @@ func (w *Writer[I]) push(item I) {
 	switch {
 	case p.state != over || p.withdrawn:
 		panic("batch: an item is added that is in a Writer, or was withdrawn")
-	case p.Key != "" && !w.cfg.InTurn && len(w.workers) > 1:
-		panic("batch: an item with a Key needs InTurn or one worker")
+	case p.Key != "" && len(w.workers) > 1:
+		panic("batch: an item with a Key needs one worker")
 	}
 	*p = Place{Size: p.Size, Kind: p.Kind, Key: p.Key, seq: w.added, state: waiting}
 	w.added++

@@ -144,10 +144,7 @@ func TestOneBadItem(t *testing.T) {
 func (c cell) run(t *testing.T) {
 	cfg := settings()
 	cfg.Full, cfg.InTurn, cfg.Workers = []int{c.size}, c.inTurn, 1
-	switch {
-	case c.inTurn:
-		cfg.Workers = 3
-	case c.two:
+	if c.two {
 		cfg.Workers, cfg.Moment = 2, 250*time.Millisecond
 	}
 	w := newWorld(t, cfg)

@@ -48,30 +48,12 @@ type round[I Item] struct {
 func (w *worker[I]) write() {
 	w.array = append(w.array[:0], w.group...)
 	r := &round[I]{worker: w, writer: w.writer, rest: w.array, skip: w.late}
-	if w.writer.cfg.InTurn && w.ahead && len(r.rest) > 0 {
-		r.goAhead()
-	} else {
-		byKind(r.rest)
-		for items := r.next(); len(items) > 0; items = r.next() {
-			r.step(items)
-		}
+	byKind(r.rest)
+	for items := r.next(); len(items) > 0; items = r.next() {
+		r.step(items)
 	}
 	clear(w.array)
 	w.report()
-}
-
-// goAhead writes the batch while earlier ones are being written. If it fails, the items return to the backlog.
-func (r *round[I]) goAhead() {
-	left, f := r.worker.try(r.rest, r.writer.cfg.Loop.Timeout, false)
-	r.writer.mu.Lock()
-	defer r.writer.mu.Unlock()
-	if r.worker.answered = f == nil; r.worker.answered {
-		r.writer.turned.Broadcast() // drawMore need not wait for it
-	} else {
-		r.writer.noAhead, r.worker.busy = true, false
-		r.writer.waiting.putBack(slices.DeleteFunc(left, r.worker.gone))
-		r.writer.turned.Broadcast()
-	}
 }
 
 // count returns how many of the first items the next statement has.
@@ -156,7 +138,7 @@ func (r *round[I]) step(items []I) {
 		return
 	}
 	repeats := !r.failed
-	r.searching()
+	r.failed = true
 	r.skip = r.skip || f.Class == sqlbatch.RolledBack
 	late := timedOut(f, took, timeout)
 	r.hasty = r.hasty || late
@@ -176,17 +158,6 @@ func (r *round[I]) step(items []I) {
 // timedOut reports that a statement timed out. A statement that waited for a connection did not run.
 func timedOut(f *Failure, took, timeout time.Duration) bool {
 	return timeout > 0 && took >= timeout && !f.Waited
-}
-
-// searching records that a statement of this round has failed.
-func (r *round[I]) searching() {
-	if r.failed {
-		return
-	}
-	r.failed = true
-	r.writer.mu.Lock()
-	r.writer.noAhead = r.writer.cfg.InTurn
-	r.writer.mu.Unlock()
 }
 
 // timeout returns the timeout of the next statement.
@@ -308,22 +279,17 @@ func (r *round[I]) others() (indices []int) {
 func (r *round[I]) drawMore() {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	ahead := func(o *worker[I]) bool { return o.busy && o != r.worker && !o.answered }
-	for r.writer.cfg.InTurn && r.writer.ctx.Err() == nil && slices.ContainsFunc(r.writer.workers, ahead) {
-		r.writer.turned.Wait() // their items return to the backlog, and come first
-	}
 	old := len(r.worker.group)
 	r.worker.draw(r.writer.most)
 	r.rest = append(r.rest, r.worker.group[old:]...)
 }
 
-// mayIsolate reports whether an item that has nothing to be compared with may be isolated: a batch that went ahead was
-// written, and waits for this one, or order does not matter and nothing else is isolated.
+// mayIsolate reports whether an item that has nothing to be compared with may be isolated: its order does not matter,
+// and nothing else is isolated.
 func (r *round[I]) mayIsolate(p *Place) bool {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	return slices.ContainsFunc(r.writer.workers, func(o *worker[I]) bool { return o.answered }) ||
-		(!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
+	return (!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.

@@ -28,14 +28,11 @@ type worker[I Item] struct {
 	array  []I          // the reusable array of round.rest
 
 	// Guarded by mu. Only the worker's goroutine writes these fields, except that GiveUp takes the contents of out.
-	out      []Outcome[I] // not passed to Done yet
-	group    []I          // has no item twice, and is not reordered; the array is reused
-	began    time.Time    // when the batch left the backlog; of an isolated item: when its statement began
-	turn     uint64
-	ahead    bool // earlier batches are being written
-	answered bool // it went ahead, and is written: it waits for its turn
-	late     bool // its items were deferred
-	busy     bool // it has a batch
+	out   []Outcome[I] // not passed to Done yet
+	group []I          // has no item twice, and is not reordered; the array is reused
+	began time.Time    // when the batch left the backlog; of an isolated item: when its statement began
+	late  bool         // its items were deferred
+	busy  bool         // it has a batch
 }
 
 func (w *worker[I]) run() {
@@ -111,12 +108,6 @@ func (w *Writer[I]) arrived(before int, u Urgency) {
 		return
 	}
 	full := before < w.groups.Of(w.most) && w.full()
-	if w.cfg.InTurn && w.underWay() {
-		if full {
-			notify(w.wake)
-		}
-		return
-	}
 	if before == 0 || full || sooner || w.awaited > w.waiting.first() && n >= w.former/2 {
 		notify(w.wake)
 	}
@@ -125,9 +116,6 @@ func (w *Writer[I]) arrived(before int, u Urgency) {
 // due reports whether a batch is due, and otherwise the maximum time until it is. Items must be waiting. mu is held.
 func (w *Writer[I]) due(now time.Time) (bool, time.Duration) {
 	first, full := w.waiting.first(), w.full()
-	if w.cfg.InTurn && (!full || w.noAhead) && w.underWay() {
-		return false, forever
-	}
 	if first < w.awaited && w.waiting.live >= w.former/2 {
 		return true, 0
 	}
@@ -140,11 +128,6 @@ func (w *Writer[I]) full() bool {
 	return w.waiting.live >= w.groups.Of(w.most) || w.cfg.Bytes > 0 && w.waiting.bytes >= w.cfg.Bytes
 }
 
-// underWay reports whether a worker has a batch. mu is held.
-func (w *Writer[I]) underWay() bool {
-	return slices.ContainsFunc(w.workers, func(o *worker[I]) bool { return o.busy })
-}
-
 // momentLeft returns how long the waiting items are still left to the busy workers. mu is held.
 func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
 	for _, o := range w.writer.workers {
@@ -155,9 +138,34 @@ func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
 	return left
 }
 
+// Next returns the full batch that follows when items, which are being written, and the first of the waiting ones have
+// their outcomes; nil if there is none, or if items are only a part of their batch. It may be called by Write, if there
+// is one worker. Later items may still be withdrawn.
+func (w *Writer[I]) Next(items []I, behind int) []I {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, bytes := w.groups.Of(w.most), 0
+	if len(items) < len(w.workers[0].group) || len(w.keys) > 0 || w.waiting.live <= behind {
+		return nil
+	}
+	next := make([]I, 0, n)
+	for i := w.waiting.head; i < len(w.waiting.entries) && len(next) < n; i++ {
+		switch item := w.waiting.entries[i]; {
+		case !waits(item):
+		case behind > 0:
+			behind--
+		default:
+			next, bytes = append(next, item), bytes+item.place().Size
+		}
+	}
+	if len(next) < n && (w.cfg.Bytes == 0 || bytes < w.cfg.Bytes) {
+		return nil
+	}
+	return next[:w.cfg.Cut(next)]
+}
+
 // take makes a batch of the first waiting items. mu is held.
 func (w *worker[I]) take(now time.Time) {
-	w.ahead = w.writer.underWay()
 	w.busy, w.began, w.late = true, now, false
 	w.draw(w.writer.groups.Of(w.writer.most))
 	if n := len(w.group); w.writer.cfg.Cut != nil && n > 0 {
@@ -166,14 +174,6 @@ func (w *worker[I]) take(now time.Time) {
 		w.group = w.group[:n]
 	}
 	w.writer.since, w.writer.former = now, len(w.group)
-	if w.writer.cfg.InTurn && len(w.group) > 0 {
-		w.writer.turn++
-		w.turn = w.writer.turn
-		for _, item := range w.group { // Withdraw leaves the batch whole, so that no turn is missing
-			p := item.place()
-			p.Turn, p.Ahead, p.state = w.turn, w.ahead, writing
-		}
-	}
 }
 
 // draw appends up to n waiting items to the batch, except items that are withdrawn, or have to wait behind an isolated
@@ -215,7 +215,7 @@ func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 		return true
 	})
 	if len(w.group)+len(w.out) > 0 {
-		w.busy, w.began, w.late, w.ahead = true, now, true, false
+		w.busy, w.began, w.late = true, now, true
 	}
 	return wait
 }
@@ -225,27 +225,12 @@ func (w *worker[I]) done() {
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
 	clear(w.group)
-	w.group, w.busy, w.answered = w.group[:0], false, false
-	if w.writer.cfg.InTurn {
-		w.writer.noAhead = w.writer.noAhead && w.writer.underWay()
-		w.writer.turned.Broadcast()
-	}
-}
-
-// awaitTurn waits until the earlier batches are finished. mu is held.
-func (w *worker[I]) awaitTurn() {
-	before := func(o *worker[I]) bool { return o.busy && o.turn < w.turn }
-	for w.writer.cfg.InTurn && w.writer.ctx.Err() == nil && slices.ContainsFunc(w.writer.workers, before) {
-		w.writer.turned.Wait()
-	}
+	w.group, w.busy = w.group[:0], false
 }
 
 // report passes the outcomes so far to Done.
 func (w *worker[I]) report() {
 	w.writer.mu.Lock()
-	if len(w.out) > 0 {
-		w.awaitTurn()
-	}
 	out := w.out
 	if len(out) == 0 { // or GiveUp has taken them
 		w.writer.mu.Unlock()
@@ -307,7 +292,7 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	}
 	for _, item := range left {
 		if p := item.place(); p.state == writing {
-			p.Turn, p.Ahead, p.state = 0, false, held
+			p.state = held
 			p.Unknown = p.Unknown || f != nil && f.Class == sqlbatch.Unknown
 		}
 	}

@@ -35,10 +35,9 @@ type Config[I Item] struct {
 	// with the time that a statement takes, and a hanging one does not block later items. 0: the others continue
 	// immediately.
 	Moment time.Duration
-	// InTurn keeps batches and outcomes in the order of Add, apart from isolated items. While a batch is being written,
-	// the other workers only take full batches, and Write is called for them with Place.Ahead set. If one of them
-	// fails, its items are written again when the earlier batches have their outcomes. There must be one kind, Absent
-	// must be nil, and Moment 0.
+	// InTurn means that the order of all items matters, and not only that of items with one key. An item without a key
+	// is then isolated only after another one was written. There must be one kind and one worker, and Absent must be
+	// nil.
 	InTurn bool
 	// Longest is the maximum timeout of a statement of an isolated item, which doubles each time that it is exceeded.
 	// 0: 2 minutes.
@@ -78,7 +77,6 @@ type Writer[I Item] struct {
 	// given to AddAll are called.
 	mu        sync.Mutex
 	room      sync.Cond // Add may continue
-	turned    sync.Cond // a batch is finished, or all is given up
 	doneOver  sync.Cond // doneCalls became 0
 	waiting   queue[I]
 	deferred  []deferral[I]
@@ -90,8 +88,6 @@ type Writer[I Item] struct {
 	since     time.Time  // when the oldest waiting item was added, or the last batch left
 	former    int        // size of the previous batch
 	idle      int        // workers that wait for a batch, and for no other worker
-	turn      uint64     // of the last batch
-	noAhead   bool       // with InTurn: no batch goes ahead until all are finished
 	successes uint64     // count of statements
 	added     uint64     // count of items, and seq of the next one
 	open      int        // items without an outcome
@@ -117,8 +113,8 @@ type flush struct {
 
 // New makes a Writer. Items may be added before Run. It panics if cfg contradicts itself.
 func New[I Item](cfg Config[I]) *Writer[I] {
-	if cfg.InTurn && (len(cfg.Full) > 1 || cfg.Absent != nil || cfg.Moment > 0) {
-		panic("batch: InTurn needs one kind, no Absent and no Moment")
+	if cfg.InTurn && (len(cfg.Full) > 1 || cfg.Absent != nil || cfg.Workers > 1) {
+		panic("batch: InTurn needs one kind, one worker and no Absent")
 	}
 	if cfg.Longest == 0 {
 		cfg.Longest = longestTimeout
@@ -126,7 +122,7 @@ func New[I Item](cfg Config[I]) *Writer[I] {
 	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1),
 		keys: map[string]*isolation[I]{}}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	w.room.L, w.turned.L, w.doneOver.L = &w.mu, &w.mu, &w.mu
+	w.room.L, w.doneOver.L = &w.mu, &w.mu
 	for range cfg.Workers {
 		w.workers = append(w.workers, newWorker(w))
 	}
@@ -234,7 +230,6 @@ func (w *Writer[I]) GiveUp(cause error) {
 	w.callDone(time.Now(), out)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.turned.Broadcast()
 	for w.doneCalls > 0 {
 		w.doneOver.Wait()
 	}
@@ -325,13 +320,6 @@ func (w *Writer[I]) Stats() Stats {
 	s := Stats{Open: w.open, Isolated: len(w.isolated), Behind: w.followers()}
 	s.Waiting = w.waiting.live + len(w.deferred) + s.Isolated + s.Behind
 	return s
-}
-
-// Full reports whether the waiting items fill a batch.
-func (w *Writer[I]) Full() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.full()
 }
 
 // notifyAll makes every worker check again. mu is held.

@@ -8,7 +8,7 @@
 // # Locks
 //
 // Sender.mu guards the outcomes of Calls and the unsent items. It is locked before the writer's own lock, never after,
-// and nothing waits while it is held. commitOrder.mu is held briefly.
+// and nothing waits while it is held.
 //
 // # Failures
 //

@@ -45,6 +45,8 @@ type fake struct {
 	t         testing.TB
 	mu        sync.Mutex
 	committed [][16]byte // in the order of their commits
+	places    map[[16]byte]int
+	place     int // the last one: of a statement, or of a transaction that has begun
 	keys      map[string][16]byte
 	calls     []string
 	fail      func(op string, rows []sqlbatch.Row) error // before a statement
@@ -62,8 +64,8 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	open, shut := context.WithCancel(context.Background())
 	abandoned, abandon := context.WithCancelCause(context.Background())
 	cfg := send.Config{
-		Table: f, Classify: classify, Health: health{}, FindIDs: 100, BatchRows: 100, BatchBytes: 1 << 20,
-		BufferBytes: 1 << 20, InFlight: 1,
+		Table: f, Classify: classify, Health: health{}, Traits: sqlbatch.Traits{FindIDs: 100},
+		BatchRows: 100, BatchBytes: 1 << 20, BufferBytes: 1 << 20, InFlight: 1,
 		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned,
 		Isolated: func(int, error) {}, Keep: func(o any) any { return kept{o.(int)} },
 		Unsent: func(o send.Outcome) { f.unsent = append(f.unsent, o.ID) },
@@ -80,9 +82,6 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 	}
 	if change != nil {
 		change(&cfg)
-	}
-	if cfg.Workers == 0 {
-		cfg.Workers, cfg.Ahead = send.Workers(cfg.InFlight, cfg.BatchRows, cfg.BatchBytes, sqlbatch.Traits{})
 	}
 	f.sender = send.New(cfg)
 	var running sync.WaitGroup
@@ -148,17 +147,21 @@ func (f *fake) commit(op string, rows []sqlbatch.Row, unlessThere bool) (stored 
 }
 
 func (f *fake) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
+	place := f.nextPlace()
 	if err := f.run(ctx, "insert", rows); err != nil {
 		return err
 	}
+	f.put(rows, place)
 	_, err := f.commit("insert", rows, false)
 	return err
 }
 
 func (f *fake) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored []table.Live, err error) {
+	place := f.nextPlace()
 	if err := f.run(ctx, "insert new", rows); err != nil {
 		return nil, err
 	}
+	f.put(rows, place)
 	ids, err := f.commit("insert new", rows, true)
 	for _, id := range ids {
 		stored = append(stored, table.Live{ID: id})
@@ -200,10 +203,12 @@ type tx struct {
 
 func (f *fake) InOwnTx(ctx context.Context, do func(send.Tx) error) error {
 	var rows []sqlbatch.Row
+	place := f.nextPlace()
 	if err := do(tx{f, &rows}); err != nil {
 		f.note("rollback")
 		return err
 	}
+	f.put(rows, place)
 	if err := f.run(ctx, "commit", rows); err != nil {
 		return err
 	}
@@ -212,13 +217,15 @@ func (f *fake) InOwnTx(ctx context.Context, do func(send.Tx) error) error {
 }
 
 func (x tx) Draw(context.Context) (bool, error) { return false, nil }
-func (x tx) Placed() bool                       { return false }
+func (x tx) Placed() bool                       { return true }
 func (x tx) Enqueue(ctx context.Context, st sqlbatch.Statement) error {
 	*x.rows = st.Args[0].([]sqlbatch.Row)
 	return x.run(ctx, "insert begun", *x.rows)
 }
 
-func newFake(t testing.TB) *fake { return &fake{t: t, keys: map[string][16]byte{}} }
+func newFake(t testing.TB) *fake {
+	return &fake{t: t, keys: map[string][16]byte{}, places: map[[16]byte]int{}}
+}
 
 func idOf(n int) [16]byte { return [16]byte{byte(n >> 8), byte(n), 1} }
 
@@ -245,8 +252,32 @@ func (f *fake) send(ctx context.Context, first, last int, change func(*send.Item
 	return call.Outcomes
 }
 
+func (f *fake) nextPlace() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.place++
+	return f.place
+}
+
+// put sets the place of rows that have none.
+func (f *fake) put(rows []sqlbatch.Row, place int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range rows {
+		if f.places[r.ID] == 0 {
+			f.places[r.ID] = place
+		}
+	}
+}
+
+// stored returns what is committed, in that order. It fails if the places of the rows have another order.
 func (f *fake) stored() [][16]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for i := 1; i < len(f.committed); i++ {
+		if f.places[f.committed[i]] < f.places[f.committed[i-1]] {
+			f.t.Errorf("%x is committed after %x, and before it in the queue", f.committed[i], f.committed[i-1])
+		}
+	}
 	return slices.Clone(f.committed)
 }

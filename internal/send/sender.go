@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,11 +43,10 @@ type Config struct {
 	Table                    Table
 	Classify                 func(error) sqlbatch.Class
 	Health                   batch.Health
-	FindIDs                  int // of one query
+	Traits                   sqlbatch.Traits
 	BatchRows, BatchBytes    int // of one statement
 	BufferBytes              int // of messages that were added and are not stored
-	InFlight, Workers        int // concurrent statements, without and with those that go ahead
-	Ahead                    bool
+	InFlight                 int // concurrent statements; 1: messages are stored in the order of their sends
 	Linger, StatementTimeout time.Duration
 	// Open ends when Close begins, and Abandoned when it gives up.
 	Open, Abandoned context.Context
@@ -80,8 +80,8 @@ type Unsent struct {
 type Sender struct {
 	cfg     Config
 	inserts Inserts
-	order   *commitOrder // nil: batches are stored in no order, or by one worker
 	writer  *batch.Writer[*Item]
+	ahead   ahead
 	buffer  *semaphore.Weighted
 
 	givenUp context.Context
@@ -97,11 +97,8 @@ type Sender struct {
 // New returns a Sender that stores nothing before Run.
 func New(cfg Config) *Sender {
 	s := &Sender{
-		cfg: cfg, inserts: Inserts{cfg.Table, cfg.Classify, cfg.FindIDs},
+		cfg: cfg, inserts: Inserts{cfg.Table, cfg.Classify, cfg.Traits.FindIDs},
 		buffer: semaphore.NewWeighted(int64(cfg.BufferBytes)), answered: make(chan struct{}, 1),
-	}
-	if cfg.Ahead {
-		s.order = &commitOrder{tickets: map[uint64]*ticket{}}
 	}
 	s.givenUp, s.giveIn = context.WithCancelCause(context.Background())
 	s.writer = batch.New(batch.Config[*Item]{
@@ -110,17 +107,22 @@ func New(cfg Config) *Sender {
 			return Cut(items, cfg.BatchRows, cfg.BatchBytes,
 				func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })
 		},
-		InTurn: cfg.InFlight == 1, Workers: cfg.Workers,
+		InTurn: cfg.InFlight == 1, Workers: cfg.InFlight,
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected,
 			Timeout: cfg.StatementTimeout},
 		Isolated: cfg.Isolated,
 		Write:    s.write, Done: s.done,
 	})
+	s.ahead.sender = s
 	return s
 }
 
 // Run stores messages until Close, and until each has its outcome, or until GiveUp.
-func (s *Sender) Run() { s.writer.Run(s.givenUp) }
+func (s *Sender) Run() {
+	s.writer.Run(s.givenUp)
+	s.ahead.rollBack()
+	s.ahead.running.Wait()
+}
 
 // End releases the resources of Run, after it has returned.
 func (s *Sender) End() { s.giveIn(nil) }
@@ -294,29 +296,21 @@ func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 	}
 }
 
-// write stores items in one statement, or the first ones of a batch in a transaction that commits after the previous
-// batch (commitorder.go). With an error it returns the items that are known to be stored.
+// write stores items in one statement, which commits by itself, or commits the transaction that has them (ahead.go).
+// With an error it returns the items that are known to be stored. skipLocked: a statement has failed, so that there is
+// no transaction, or the item is isolated.
 func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
-	t := s.order.join(items[0].Turn)
-	defer func() { t.end(err == nil) }()
-	rows := make([]sqlbatch.Row, len(items))
-	keyed := false // an ID or key may be in the queue already
-	for i, item := range items {
-		rows[i] = item.Row
-		keyed = keyed || item.Given || item.Row.Key != "" || item.Unknown
+	keyed, stored := keyed(items), false
+	if !skipLocked {
+		stored, err = s.ahead.store(ctx, items)
 	}
-	ahead := items[0].Ahead
-	switch {
-	case !keyed && s.mayBegin(t, ahead):
-		err = s.storeBegun(ctx, t, ahead, rows)
-	case ahead:
-		return nil, errOvertaken
-	case !keyed:
-		err = s.cfg.Table.Enqueue(ctx, rows)
+	if !keyed && !stored {
+		err = s.inserts.Enqueue(ctx, rowsOf(items))
 	}
-	if !keyed && (ahead || err == nil || s.cfg.Classify(err) != sqlbatch.Duplicate) {
+	if !keyed && (err == nil || s.cfg.Classify(err) != sqlbatch.Duplicate) {
 		return nil, err
 	}
+	rows := rowsOf(items)
 	// Also after a Duplicate: the driver has repeated an INSERT whose outcome it did not know.
 	receipts := make([]Receipt, len(items))
 	open, err := s.inserts.StoreNew(ctx, rows, receipts)
@@ -334,6 +328,19 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 		}
 	}
 	return written, err
+}
+
+// keyed reports that an ID or key of the items might be in the queue already.
+func keyed(items []*Item) bool {
+	return slices.ContainsFunc(items, func(i *Item) bool { return i.Given || i.Row.Key != "" || i.Unknown })
+}
+
+func rowsOf(items []*Item) []sqlbatch.Row {
+	rows := make([]sqlbatch.Row, len(items))
+	for i, item := range items {
+		rows[i] = item.Row
+	}
+	return rows
 }
 
 // done wakes consumers, and reports the outcomes of items.

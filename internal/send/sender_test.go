@@ -45,8 +45,8 @@ func TestSendsShareStatementsAndEachHasItsOutcome(t *testing.T) {
 	})
 }
 
-// TestBatchesAreCommittedInOrder: several are stored concurrently, whatever fails.
-func TestBatchesAreCommittedInOrder(t *testing.T) {
+// TestBatchesAreStoredInOrder whatever fails.
+func TestBatchesAreStoredInOrder(t *testing.T) {
 	for name, failures := range map[string]func(n int) error{
 		"nothing fails": func(int) error { return nil },
 		"each third statement": func(n int) error {
@@ -91,26 +91,144 @@ func TestBatchesAreCommittedInOrder(t *testing.T) {
 }
 
 func TestAMessageWhoseStatementBrokeIsStoredOnce(t *testing.T) {
+	for _, n := range []int{10, 400} { // a statement, or transactions
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			end := f.start(nil)
+			broke := 0
+			f.failing(nil, func(string) error {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if broke++; broke <= 2 {
+					return classed{sqlbatch.Unknown} // applied, and the connection broke
+				}
+				return nil
+			})
+			for _, o := range f.send(t.Context(), 0, n-1, nil) {
+				require.NoError(t, o.Err)
+			}
+			end()
+			require.Equal(t, n == 400, slices.Contains(f.calls, "commit(100)"))
+			require.Len(t, f.stored(), n)
+			for i, id := range f.stored() {
+				require.Equal(t, idOf(i), id)
+			}
+			for _, s := range f.sent {
+				require.Zero(t, s[1], "no message is a duplicate of itself")
+			}
+		})
+	}
+}
+
+// busy starts a sender that stores the batches 0 to 99, 100 to 199 and 200 to 299 in transactions, and returns when all
+// three have begun. The second call has the messages 100 to 149.
+func (f *fake) busy(second context.Context) (outcomes [3]chan []send.Outcome, end func()) {
+	f.takes = 10 * time.Millisecond
+	end = f.start(nil)
+	go f.send(context.Background(), 1000, 1000, nil)
+	synctest.Wait() // its statement runs
+	for i, call := range []struct {
+		ctx         context.Context
+		first, last int
+	}{{context.Background(), 0, 99}, {second, 100, 149}, {context.Background(), 150, 299}} {
+		outcomes[i] = make(chan []send.Outcome, 1)
+		go func() { outcomes[i] <- f.send(call.ctx, call.first, call.last, nil) }()
+		synctest.Wait()
+	}
+	time.Sleep(11 * time.Millisecond)
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Equal(f.t, []string{"insert(1)", "notify", "insert begun(100)"}, f.calls[:3])
+	return outcomes, end
+}
+
+// What a transaction has inserted while its batch waits is not committed if a message is withdrawn.
+func TestAWithdrawnMessageIsNotStoredWithItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		end := f.start(nil)
-		broke := 0
-		f.failing(nil, func(string) error {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if broke++; broke <= 2 {
-				return classed{sqlbatch.Unknown} // applied, and the connection broke
+		f.failing(func(op string, rows []sqlbatch.Row) error {
+			if op == "commit" && rows[0].ID == idOf(0) {
+				time.Sleep(100 * time.Millisecond)
 			}
 			return nil
-		})
-		for _, o := range f.send(t.Context(), 0, 9, nil) {
+		}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		outcomes, end := f.busy(ctx)
+		time.Sleep(80 * time.Millisecond)
+		require.Len(t, f.stored(), 1, "no batch is visible before the previous one")
+		cancel()
+		for _, o := range <-outcomes[1] {
+			require.ErrorIs(t, o.Err, context.Canceled)
+			require.False(t, o.Unknown)
+		}
+		for _, o := range append(<-outcomes[0], <-outcomes[2]...) {
 			require.NoError(t, o.Err)
 		}
 		end()
-		require.Len(t, f.stored(), 10)
-		for _, s := range f.sent {
-			require.Zero(t, s[1], "no message is a duplicate of itself")
+		require.Contains(t, f.calls, "rollback")
+		stored := f.stored()[1:]
+		require.Len(t, stored, 250)
+		for i, id := range stored {
+			require.Equal(t, idOf(i+map[bool]int{true: 50}[i >= 100]), id)
 		}
+	})
+}
+
+func TestATransactionThatFailsIsReplacedByAStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.failing(func(op string, rows []sqlbatch.Row) error {
+			if op == "insert begun" && rows[0].ID == idOf(100) {
+				return classed{sqlbatch.RolledBack}
+			}
+			return nil
+		}, nil)
+		outcomes, end := f.busy(t.Context())
+		for i := range outcomes {
+			for _, o := range <-outcomes[i] {
+				require.NoError(t, o.Err)
+			}
+		}
+		end()
+		require.Contains(t, f.calls, "insert(100)")
+		require.NotContains(t, f.calls, "insert(50)", "the batch has not failed")
+		for i, id := range f.stored()[1:] {
+			require.Equal(t, idOf(i), id)
+		}
+		require.Len(t, f.stored(), 301)
+	})
+}
+
+func TestTheLastTransactionsAreRolledBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.failing(func(op string, rows []sqlbatch.Row) error {
+			if op == "commit" {
+				cancel() // the second batch is not full any more, and lingers
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}, nil)
+		f.takes = 10 * time.Millisecond
+		end := f.start(nil)
+		first := make(chan []send.Outcome, 1)
+		go f.send(context.Background(), 1000, 1000, nil)
+		synctest.Wait()
+		go func() { first <- f.send(context.Background(), 0, 99, nil) }()
+		synctest.Wait()
+		for _, o := range f.send(ctx, 100, 299, nil) {
+			require.False(t, o.Unknown)
+		}
+		for _, o := range <-first {
+			require.NoError(t, o.Err)
+		}
+		began := time.Now()
+		end()
+		require.Less(t, time.Since(began), time.Second)
+		require.Contains(t, f.calls, "rollback")
+		require.Len(t, f.stored(), 101)
 	})
 }
 
