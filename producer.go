@@ -91,7 +91,7 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
 	})
 	p.unrecord = core.recorder.Join()
-	p.workers.Go(func() { p.sessions.Connect(p.open, core.cfg.StatementTimeout) })
+	p.workers.Go(func() { _ = p.sessions.Connect(p.open, core.cfg.StatementTimeout) }) // a send reports its error
 	p.workers.Go(p.sender.Run)
 	p.workers.Go(p.intake)
 	return p, nil

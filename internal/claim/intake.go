@@ -113,8 +113,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
-	k.pace.lapsed = slices.ContainsFunc(c.Leases,
-		func(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held })
+	k.pace.lapsed = slices.ContainsFunc(c.Leases, lapsed)
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.SettleAll(settling...)
@@ -122,6 +121,9 @@ func (k *intake) deliver(c claimed) (kept int) {
 	k.cfg.Holder.Delivered(len(c.Leases), c.bytes, c.took)
 	return len(c.Leases) - back
 }
+
+// lapsed reports that earlier leases of the message expired, and that a reader may get it.
+func lapsed(l *lease.Lease) bool { return l.Lapses > 0 && l.State() == lease.Held }
 
 // read tries to read the contents of a leased message into its row. If it is not found and there is no failure, the
 // message is lost or locked.

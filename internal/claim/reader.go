@@ -86,9 +86,11 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	a := table.Answer{Answer: order.Answer{Redriven: -1}}
 	err = r.table.Do(s.term.ID, t, s.cfg.inline(t.Rows), &a)
 	did.Took = base.Now() - began
-	result := &a.Answer
-	if err != nil || !s.lasts() {
-		result = nil
+	var result *order.Answer
+	if err == nil && s.lasts() {
+		result = &a.Answer
+		did.Walked, did.Contents, did.Bytes = a.Walked, a.Contents, a.Bytes
+		did.Lapsed = a.Lapsed && t.Kind == order.Fetch // after its mark
 	}
 	blocked := err != nil && r.rolledBack(err)
 	waited := blocked && isRead && s.cfg.Traits.WatermarkFirst // only there reads wait for locked rows
@@ -107,10 +109,6 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 			s.reb.Doubt(now)
 		}
 	})
-	if result != nil {
-		did.Walked, did.Contents, did.Bytes = a.Walked, a.Contents, a.Bytes
-		did.Lapsed = a.Lapsed && t.Kind == order.Fetch // after its mark
-	}
 	if unread != nil || blocked && (waited || !isRead) {
 		return did, nil
 	}

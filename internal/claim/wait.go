@@ -83,9 +83,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 		case ready && !first && !waited && s.Waits():
 			waited, wait = true, min(wait, notify.Every) // a consumer that the Notifier woke might be about to claim it
 		case ready && (!first || !empty || began || below):
-			if !first && !s.Live() {
-				p.pace.unsubscribe() // no consumer was woken for it: the Notifier might have room for another one
-			}
+			p.found(first)
 			return
 		case err == nil && !ready && s.Live():
 			wait = p.cfg.PollEvery
@@ -99,6 +97,14 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 		if p.doze(wait) {
 			return
 		}
+	}
+}
+
+// found follows a poll that found a message. If it was not the first one, no consumer was woken for the message: the
+// Notifier might have room for another one.
+func (p *Plain) found(first bool) {
+	if !first && !p.cfg.Subscription.Live() {
+		p.pace.unsubscribe()
 	}
 }
 

@@ -57,15 +57,8 @@ func (c *Consumer) newClaims() {
 // connect opens the connections before there are leases, if there are few. If it fails, the claim reports the same
 // error.
 func (c *Consumer) connect() {
-	ctx, cancel := context.WithTimeout(c.load.stop, c.cfg.StatementTimeout)
-	defer cancel()
 	began := time.Now()
-	for _, p := range c.parts.all() {
-		if err := p.Fill(ctx); err != nil {
-			if c.load.stop.Err() == nil {
-				c.cfg.Health.Failed(began, err)
-			}
-			return
-		}
+	if err := c.parts.settle.Connect(c.load.stop, c.cfg.StatementTimeout); err != nil && c.load.stop.Err() == nil {
+		c.cfg.Health.Failed(began, err)
 	}
 }

@@ -46,7 +46,6 @@ type Consumer struct {
 // parts are the sessions of a consumer: claims, settles and extensions never wait for each other's sessions.
 type parts struct{ claim, settle, extend, note *session.Part }
 
-// all returns the parts. Settles and extensions are first, because claimed messages depend on them.
 func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.extend, p.claim, p.note} }
 
 // claims are the claims of internal/claim, of a plain or an ordered queue.

@@ -50,8 +50,8 @@ func (t *Tables) Look(ctx context.Context, timeout time.Duration, ids [][16]byte
 	return table.Table{Queue: t.from, Part: t.part}.Look(ctx, timeout, ids)
 }
 
-// Connect opens a connection before it is needed, if there are few.
-func (t *Tables) Connect(ctx context.Context, timeout time.Duration) { t.part.Connect(ctx, timeout) }
+// Connect opens a connection before it is needed, if there are few. If it fails, the first statement reports it.
+func (t *Tables) Connect(ctx context.Context, timeout time.Duration) { _ = t.part.Connect(ctx, timeout) }
 
 // Close returns the sessions.
 func (t *Tables) Close() { t.part.Close() }

@@ -20,25 +20,20 @@ const connectTimeout = 15 * time.Second
 // A *sql.DB might return a connection that was idle for hours. With probe set,
 // connect pings it first.
 func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
-	conn, _, err := connectFar(ctx, db, probe)
-	return conn, err
-}
-
-// connectFar is connect. far reports that it took longer than a moment because of the network, or of a database that is
-// slow: the ping was slow too.
-func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	type result struct {
 		conn *sql.Conn
-		far  bool
 		err  error
 	}
 	done := make(chan result)
 	go func() {
 		defer cancel()
-		conn, far, err := attempt(ctx, db, probe)
+		conn, err := db.Conn(ctx)
+		if err == nil && probe {
+			conn, err = probed(ctx, db, conn)
+		}
 		select {
-		case done <- result{conn, far, err}:
+		case done <- result{conn, err}:
 		case <-ctx.Done():
 			if err == nil {
 				_ = conn.Close() // too late: it returns to the *sql.DB
@@ -47,9 +42,9 @@ func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, fa
 	}()
 	select {
 	case r := <-done:
-		return r.conn, r.far, r.err
+		return r.conn, r.err
 	case <-ctx.Done():
-		return nil, false, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -57,25 +52,10 @@ func connectFar(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, fa
 // ends, whatever the driver does.
 func Connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) { return connect(ctx, db, true) }
 
-func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, far bool, err error) {
-	began := time.Now()
-	conn, err = db.Conn(ctx)
-	asked := time.Now()
-	if err == nil && (probe || asked.Sub(began) >= moment) {
-		conn, err = probed(ctx, db, conn)
-		took := time.Since(began)
-		far = took >= moment && took < roundTrips*time.Since(asked)
-	}
-	return conn, far, err
-}
-
-// roundTrips is more than connecting and a ping take together, with TLS.
-const roundTrips = 12
-
 const (
 	// answerTimeout is how long a connection has to answer a ping or a ROLLBACK. It is short: a connection that does
-	// not is closed, which has the same effect.
-	answerTimeout = 5 * time.Second
+	// not is closed, which has the same effect. An attempt to connect that takes longer is a sign of scarcity.
+	answerTimeout = 3 * time.Second
 	probeTries    = 3
 )
 

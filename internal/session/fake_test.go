@@ -22,12 +22,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // database is a fake whose statements do what a test configures.
 type database struct {
 	testing.TB
-	db   *sql.DB
-	pool *Pool
+	db      *sql.DB
+	dialect sqlbatch.Dialect
 
 	mu        sync.Mutex
 	made      int     // connections
-	open      int     // of them
+	alive     int     // of them
 	ran       []int   // which connection ran each statement
 	forgotten int     // connections up to this one do not answer
 	undone    []error // per rollback, the error of its transaction's context
@@ -38,7 +38,7 @@ type database struct {
 	ends      []func()                               // of statements that hang
 }
 
-// world makes a database with a pool, in a bubble with its own time.
+// world makes a database, in a bubble with its own time.
 func world(t *testing.T, limit int, test func(*database)) {
 	worldOf(t, postgres.Dialect, limit, test)
 }
@@ -48,12 +48,11 @@ func worldOf(t *testing.T, d sqlbatch.Dialect, limit int, test func(*database)) 
 		w := &database{TB: t, texts: map[string]func(context.Context) error{}}
 		w.db = sql.OpenDB(w)
 		w.db.SetMaxOpenConns(limit)
-		w.pool = NewPool(w.db, d)
+		w.dialect = d
 		defer func() {
 			for _, end := range w.ends { // needed after a test that failed
 				end()
 			}
-			w.pool.Close()
 			synctest.Wait()
 			inUse := w.db.Stats().InUse
 			require.NoError(t, w.db.Close())
@@ -78,7 +77,7 @@ func (w *database) Connect(ctx context.Context) (driver.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.made++
-	w.open++
+	w.alive++
 	return &connection{w: w, number: w.made}, nil
 }
 
@@ -116,7 +115,7 @@ func (c *connection) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx
 func (c *connection) Close() error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	c.w.open--
+	c.w.alive--
 	if c.w.left != nil {
 		c.w.left()
 	}
@@ -173,9 +172,13 @@ var errNoRows = errors.New("no rows")
 // join adds a part, which the test must close.
 func (w *database) join(k Kind, sessions int) *Part {
 	w.Helper()
-	parts, err := w.pool.Join(time.Hour, Need{Kind: k, Sessions: sessions})
+	parts, err := w.open(Need{Kind: k, Sessions: sessions})
 	require.NoError(w, err)
 	return parts[0]
+}
+
+func (w *database) open(needs ...Need) ([]*Part, error) {
+	return Open(w.db, w.dialect, time.Hour, needs...)
 }
 
 // hang makes a statement hang until end is called, whatever the statement's context
@@ -207,7 +210,7 @@ func (w *database) opened() int {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.open
+	return w.alive
 }
 
 // lastRan returns the connection that ran the latest statement.

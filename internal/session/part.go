@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,67 +15,51 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Part is the share of one producer, consumer or pipe in the sessions of a kind. It is safe
+// Part is the share of one producer, consumer or pipe in the sessions of a *sql.DB, for a kind of work. It is safe
 // for concurrent use.
 type Part struct {
 	pool    *Pool
-	lane    *lane
 	need    Need
-	slots   chan struct{} // has a value for each session in use
 	maxAge  time.Duration // of a session; 0 is no limit
-	maxIdle time.Duration
-	last    func()      // called at the end of Close, unless it is nil
-	failing atomic.Bool // a statement failed on a new connection as well, and none has succeeded since: see afresh
-
-	mu     sync.Mutex // guards ended, and the start of strays
-	ended  bool       // Items starts no more statements
-	strays base.Group // statements of Items
+	failing atomic.Bool   // a statement failed on a new connection as well, and none has succeeded since: see afresh
+	strays  base.Group    // statements of Items, and borrowed connections that are closed
+	used    int           // statements that run; Pool.mu guards it, ended, and the start of statements of Items
+	ended   bool          // Items starts no more statements
 }
-
-// maxIdle is how long a session may be idle before its connection is renewed:
-// less than the four minutes after which firewalls begin to drop connections
-// silently.
-const maxIdle = time.Minute
 
 // driverGrace is how long a driver may take to notice the end of its context
 // before its statement is left behind.
 const driverGrace = 20 * time.Millisecond
 
-// newPart returns a part of p. p.mu is held, or p is not shared yet.
-func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
-	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare),
-		maxAge: maxAge, maxIdle: maxIdle}
-	if p.traits.OneWriter || n.Kind == Note {
-		part.maxAge = 0
-	}
-	return part
-}
-
-// Fill connects the reserved sessions of the part's kind before there is work, if the *sql.DB has
+// Connect connects the reserved sessions before there is work, if the *sql.DB has
 // a limit. Handlers might use all connections and hold them while they wait for a settle. A session
-// that requests its connection only then would never get one.
-func (p *Part) Fill(ctx context.Context) error {
-	if p.pool.limit() == 0 {
-		return nil
-	}
-	if err := p.lane.fill(ctx); err != nil {
-		return unconnected(err)
+// that requests its connection only then would never get one. Without Connect, the first statement returns its error.
+func (p *Part) Connect(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for p.pool.limit() > 0 && !p.pool.scarce() {
+		p.pool.mu.Lock()
+		most := p.pool.reserve()
+		p.pool.mu.Unlock()
+		if int(p.pool.store.Stat().TotalResources()) >= most {
+			break
+		}
+		if err := p.pool.store.CreateResource(ctx); err == puddle.ErrNotAvailable {
+			break // a statement connects the only one
+		} else if err != nil {
+			return unconnected(err)
+		}
 	}
 	return nil
 }
 
-// Expect announces a statement within d, at most a minute. Until then one session of the
-// part's kind stays open, even if it is idle. It is for statements that must be fast where
-// connecting takes long.
-func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, maxIdle))) }
-
-// Spare reports whether the kind has more than one session, or another one can be connected
-// without taking a connection that the application might need. If it is false, a statement
-// might have to wait for a session.
+// Spare reports whether two more statements would run now, without taking a connection that the application might
+// need. If it is false, the second one might have to wait.
 func (p *Part) Spare() bool {
-	p.lane.mu.Lock()
-	defer p.lane.mu.Unlock()
-	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	k := p.need.Kind
+	return !p.pool.scarce() && (p.pool.spare(1) || p.pool.used[k]+1 < k.reserved(p.pool.need[k]))
 }
 
 // Alone waits for its turn if the *sql.DB has a limit: of the statements that might take long, only one runs
@@ -93,17 +76,25 @@ func (p *Part) Alone(ctx context.Context) (done func()) {
 	}
 }
 
+// Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one task at a time on the
+// *sql.DB. ok is false during the turn of another task. done ends the turn.
+func (p *Part) Turn() (done func(), ok bool) {
+	select {
+	case p.pool.turn <- struct{}{}:
+		return func() { <-p.pool.turn }, true
+	default:
+		return nil, false
+	}
+}
+
 // Close waits until the statements that were left behind have ended. No other statement may
 // be running or begin later.
 func (p *Part) Close() {
-	p.mu.Lock()
+	p.pool.mu.Lock()
 	p.ended = true
-	p.mu.Unlock()
+	p.pool.mu.Unlock()
 	p.strays.Wait()
 	p.pool.leave(p.need)
-	if p.last != nil {
-		p.last()
-	}
 }
 
 // Run executes one statement and calls scan for each of its rows; scan is nil
@@ -134,16 +125,26 @@ func Within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 // RunTimed is Run, and returns how long the statement took, without the wait for a session.
 func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
 	err error) {
-	res, err := p.acquire(ctx)
-	if err != nil {
-		return 0, err
-	}
-	s, began := res.Value(), time.Now()
-	if err = p.afresh(ctx, s, func() error { return s.run(ctx, st, scan) }); err != nil && !p.clean(err) {
-		s.broken = true
-	}
-	took = time.Since(began)
-	p.release(res)
+	return p.run(ctx, st, scan, false)
+}
+
+// RunPatient is RunTimed for a statement that can wait. Of such statements on the *sql.DB,
+// one runs at a time, and one session is enough for them. A statement that hangs delays the others by
+// half a second at most. took excludes the waits for its turn and for a session.
+func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
+	err error) {
+	return p.run(ctx, st, scan, true)
+}
+
+func (p *Part) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error,
+	patient bool) (took time.Duration, err error) {
+	err = p.use(ctx, patient, func(s *session) error {
+		began := time.Now()
+		err := s.run(ctx, st, scan)
+		took = time.Since(began)
+		s.broken = s.broken || err != nil && !p.clean(err)
+		return err
+	})
 	return took, err
 }
 
@@ -169,66 +170,139 @@ func (p *Part) afresh(ctx context.Context, s *session, do func() error) error {
 	return err
 }
 
-// RunPatient is RunTimed for a statement that can wait. Of such statements of one kind on the *sql.DB,
-// one runs at a time, and one session is enough for them. A statement that hangs delays the others by
-// half a second at most. took excludes the waits for its turn and for a session.
-func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
-	err error) {
-	defer p.lane.patient.next(ctx)()
-	return p.RunTimed(ctx, st, scan)
-}
-
-// acquire waits for a session and renews it if it is old or was idle for long: its
-// connection is closed, and another one is taken.
-//
-// If the application uses all connections that the *sql.DB allows, a session that answers
-// is kept: the place of its connection would go to a waiting call of the application,
-// which might hold it until this session has done its work.
+// use waits for a place and a session, and calls do with it, as afresh says.
 //
 // Sessions outlive their *sql.DB. The work in hand may use them, but no other begins.
-func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
+func (p *Part) use(ctx context.Context, patient bool, do func(*session) error) error {
 	switch p.need.Kind {
 	case Settle, Extend, Pipe:
 	default:
 		if closed(p.pool.db) {
-			return nil, unconnected(errClosed)
+			return unconnected(errClosed)
 		}
 	}
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, unconnected(context.Cause(ctx))
+	if patient || p.pool.scarce() {
+		defer p.pool.single.next(ctx)()
 	}
-	turn := func() {}
-	if p.pool.scarce() {
-		turn = p.pool.single.next(ctx)
+	lent, err := p.enter(ctx)
+	if err != nil {
+		return unconnected(err)
 	}
-	for began := time.Now(); ; {
-		res, err := p.lane.acquire(ctx)
-		if err != nil {
-			turn()
-			<-p.slots
-			return nil, p.unconnected(err)
+	defer p.exit(lent)
+	s, err := p.acquire(ctx, lent)
+	if err != nil {
+		return p.unconnected(cmp.Or(context.Cause(ctx), err))
+	}
+	defer p.release(s)
+	return p.afresh(ctx, s, func() error { return do(s) })
+}
+
+// place reports whether one more statement may run, and whether it borrows its connection. Pool.mu is held.
+func (p *Part) place() (lent, ok bool) {
+	pool, k, s := p.pool, p.need.Kind, p.pool.db.Stats()
+	limit := s.MaxOpenConnections
+	switch {
+	case p.used == p.need.Sessions+p.need.Spare:
+		return false, false
+	case pool.store != nil && pool.oneWriter():
+		return false, true
+	case k == call:
+		return true, true
+	case limit > 0 && limit <= pool.reserve():
+		pool.starve()
+	}
+	switch {
+	case pool.scarce():
+		return true, true
+	case limit == 0, pool.used[k] < k.reserved(pool.need[k]):
+		return false, true
+	}
+	return true, k == Note || s.InUse+1 < limit
+}
+
+// enter waits for a place.
+func (p *Part) enter(ctx context.Context) (lent bool, err error) {
+	for {
+		p.pool.mu.Lock()
+		lent, ok := p.place()
+		if ok {
+			p.count(lent, 1)
+			p.pool.mu.Unlock()
+			return lent, nil
 		}
-		res.Value().done = turn
-		made := res.CreationTime()
-		idle := res.IdleDuration() >= p.maxIdle
-		switch {
-		case p.maxAge == 0, !idle && !res.Value().old(time.Since(made), p.maxAge), made.After(began):
-			return res, nil
-		case !p.pool.spare(0) && (!idle || answers(ctx, res.Value().conn) == nil):
-			return res, nil
+		if p.pool.freed == nil {
+			p.pool.freed = make(chan struct{})
 		}
-		res.Value().broken = true
-		p.lane.release(res)
+		freed := p.pool.freed
+		p.pool.mu.Unlock()
+		select {
+		case <-freed:
+		case <-time.After(moment): // there might be a connection to spare by now
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
 	}
 }
 
-func (p *Part) release(res *puddle.Resource[*session]) {
-	done := res.Value().done
-	p.lane.release(res)
-	done()
-	<-p.slots
+// exit gives the place to those that wait.
+func (p *Part) exit(lent bool) {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	p.count(lent, -1)
+	if p.pool.freed != nil {
+		close(p.pool.freed)
+		p.pool.freed = nil
+	}
+}
+
+// count adds n statements. Pool.mu is held.
+func (p *Part) count(lent bool, n int) {
+	p.used += n
+	if !lent {
+		p.pool.used[p.need.Kind] += n
+	}
+}
+
+// acquire borrows a connection, or waits for a session. It replaces the connection of one that is old, or was idle for
+// long and does not answer.
+//
+// If the application uses all connections that the *sql.DB allows, an old session is kept: the place of its connection
+// would go to a waiting call of the application, which might hold it until this session has done its work.
+func (p *Part) acquire(ctx context.Context, lent bool) (*session, error) {
+	if lent {
+		conn, err := p.pool.connect(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		return newSession(conn, p.pool.dialect), nil
+	}
+	res, err := p.pool.store.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := res.Value()
+	s.home = res
+	if p.maxAge > 0 && (s.old(p.maxAge) && p.pool.spare(0) ||
+		res.IdleDuration() >= maxIdle && answers(ctx, s.conn) != nil) {
+		if err := s.reconnect(ctx, p.pool); err != nil {
+			p.release(s)
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (p *Part) release(s *session) {
+	switch {
+	case s.home == nil && s.broken:
+		p.strays.Go(s.close) // the driver might not return
+	case s.home == nil:
+		s.close()
+	case s.broken:
+		s.home.Destroy()
+	default:
+		s.home.Release()
+	}
 }
 
 // unconnected says what the reason might be.
@@ -268,9 +342,9 @@ func (p *Part) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch
 		err   error
 	}
 	done := make(chan result, 1)
-	p.mu.Lock()
+	p.pool.mu.Lock()
 	if p.ended {
-		p.mu.Unlock()
+		p.pool.mu.Unlock()
 		return into, false, &NotRunError{Err: ErrClosed, Unconnected: true}
 	}
 	p.strays.Go(func() {
@@ -278,7 +352,7 @@ func (p *Part) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch
 		r.err = p.Run(ctx, st, CollectItems(&r.items))
 		done <- r
 	})
-	p.mu.Unlock()
+	p.pool.mu.Unlock()
 	select {
 	case r := <-done:
 		return r.items, false, r.err
@@ -330,20 +404,14 @@ func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, e
 
 // InTx runs f in one transaction on one session, or in a second one as Part.afresh says. f must end
 // with ctx. The outcome is unknown only after an error of the commit itself.
-func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
-	res, err := p.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer p.release(res)
-	s := res.Value()
-	return p.afresh(ctx, s, func() error { return p.inTx(ctx, s, f) })
+func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+	return p.use(ctx, false, func(s *session) error { return p.inTx(ctx, s, f) })
 }
 
 func (p *Part) inTx(ctx context.Context, s *session, f func(tx *sql.Tx) error) (err error) {
 	defer base.Crash()
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
-	if p.pool.traits.OneWriter {
+	if p.pool.oneWriter() {
 		opts = nil
 	}
 	s.broken = true // until it is committed

@@ -4,10 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/puddle/v2"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
@@ -23,8 +27,8 @@ const (
 	Extend
 	Enqueue
 	Pipe
-	Note // statements that can wait: they borrow a connection of the application briefly
-	call // the call of a Part of Once
+	Note // statements that can wait
+	call // the call of a Part of OpenOnce
 	kinds
 )
 
@@ -42,8 +46,7 @@ func (k Kind) reserved(need int) int {
 }
 
 // Need is how many sessions of a kind a part may use at once. Spare sessions are additional:
-// if the *sql.DB has a limit, no connection is reserved for them, and the part calls
-// Part.Spare before it uses one.
+// if the *sql.DB has a limit, no connection is reserved for them.
 type Need struct {
 	Kind     Kind
 	Sessions int
@@ -52,39 +55,55 @@ type Need struct {
 
 // Pool has the sessions of one *sql.DB: see the package comment. It is safe for
 // concurrent use.
-//
-// Its goroutines are one per attempt to connect, and briefly that of a lane's timer, which
-// closes idle sessions. Close joins them, except an attempt that hangs in the driver.
 type Pool struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
-	traits  sqlbatch.Traits
-	life    context.Context // of attempts to connect; Close cancels it
-	end     context.CancelFunc
-	dials   base.Group
-	coming  atomic.Int64  // attempts to connect
-	starved atomic.Int64  // connections are scarce until then, in Unix nanoseconds
-	sure    atomic.Int64  // as starved, and not because of a slow network: see doubtful
-	single  turns         // of statements, while connections are scarce
-	alone   chan struct{} // of capacity 1: see Part.Alone
-	turn    chan struct{} // of capacity 1: see Part.Turn
+	store   *puddle.Pool[*session] // nil for OpenOnce
+	starved atomic.Int64           // connections are scarce until then, in Unix nanoseconds
+	single  turn                   // of patient statements, and of all while connections are scarce
+	alone   chan struct{}          // of capacity 1: see Part.Alone
+	turn    chan struct{}          // of capacity 1: see Part.Turn
+	end     context.CancelFunc     // ends sweeps
+	sweeps  base.Group
 
-	mu    sync.Mutex // guards the fields below; locked before a lane's mu
-	lanes [kinds]*lane
-	need  [kinds]int // of the open parts
+	mu    sync.Mutex    // held briefly, never during a statement
+	need  [kinds]int    // of the open parts
+	used  [kinds]int    // sessions in use
+	freed chan struct{} // closed when a statement ends; nil if none waits for that
 }
 
-// NewPool returns a pool without sessions. Close it after the last part.
-func NewPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
-	p := &Pool{db: db, dialect: d, traits: d.Traits(), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
-	p.life, p.end = context.WithCancel(context.Background())
-	return p
+const (
+	// moment is how long the turn of a patient statement lasts: longer than statements take on a healthy database,
+	// and short compared with the pause of an idle consumer before its next poll. It is also the time between sweeps.
+	moment = 500 * time.Millisecond
+	// keep is how long a session is idle before it is closed.
+	keep = 5 * time.Second
+	// maxIdle is how long the last session is idle before it is closed, and how long one that stays is trusted: less
+	// than the four minutes after which firewalls begin to drop connections silently. It is also how long connections
+	// count as scarce after the last sign of it: the signs of the next time might delay the application for seconds.
+	maxIdle = time.Minute
+)
+
+// pools has the Pool of each *sql.DB that has open parts. All queues on a *sql.DB share it.
+var pools struct {
+	mu sync.Mutex // held briefly, never during a statement
+	of map[*sql.DB]*Pool
 }
 
-// Join adds a part for each need. It connects nothing. maxAge limits the age of the sessions
-// that the parts use; 0 is no limit. Join fails if the *sql.DB allows too few connections
-// for the reserved connections of all parts and one for the application.
-func (p *Pool) Join(maxAge time.Duration, needs ...Need) ([]*Part, error) {
+func newPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
+	return &Pool{db: db, dialect: d, single: make(turn, 1), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+}
+
+// Open adds a part for each need to the pool of db. It connects nothing. maxAge limits the age of the sessions
+// that the parts use; 0 is no limit. Open fails if the *sql.DB allows too few connections for the reserved ones of all
+// parts and one for the application.
+func Open(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, needs ...Need) ([]*Part, error) {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	p := pools.of[db]
+	if p == nil {
+		p = newPool(db, d)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	need := p.need
@@ -94,50 +113,117 @@ func (p *Pool) Join(maxAge time.Duration, needs ...Need) ([]*Part, error) {
 	if err := p.enough(need); err != nil {
 		return nil, err
 	}
+	if p.store == nil {
+		p.start()
+		if pools.of == nil {
+			pools.of = map[*sql.DB]*Pool{}
+		}
+		pools.of[db] = p
+	}
+	p.need = need
 	parts := make([]*Part, len(needs))
 	for i, n := range needs {
-		parts[i] = newPart(p, n, maxAge)
+		parts[i] = &Part{pool: p, need: n, maxAge: maxAge}
+		if p.oneWriter() || n.Kind == Note {
+			parts[i].maxAge = 0
+		}
 	}
-	p.setNeed(need)
 	return parts, nil
 }
 
-// leave subtracts the need of a part.
-func (p *Pool) leave(n Need) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	need := p.need
-	need[n.Kind] -= n.Sessions
-	p.setNeed(need)
-}
-
-// setNeed stores the needs and sets the reserved connections of the lanes. mu is held.
-func (p *Pool) setNeed(need [kinds]int) {
-	p.need = need
-	if p.traits.OneWriter {
-		return
-	}
-	for k, l := range p.lanes {
-		if l != nil {
-			l.setReserved(Kind(k).reserved(need[k]))
+// OpenOnce returns a part for one call. It takes its connection like a call of the application; on a database with one
+// writer it uses the only session.
+func OpenOnce(db *sql.DB, d sqlbatch.Dialect) *Part {
+	n := Need{Kind: call, Sessions: 1}
+	if d.Traits().OneWriter {
+		if parts, err := Open(db, d, 0, n); err == nil {
+			return parts[0]
 		}
 	}
+	return &Part{pool: newPool(db, d), need: n}
 }
 
-// lane returns the lane of a kind. mu is held.
-func (p *Pool) lane(k Kind) *lane {
-	if p.traits.OneWriter {
-		k = 0
+// start makes the store, and starts to sweep it.
+func (p *Pool) start() {
+	most := int32(math.MaxInt32) // place decides
+	if p.oneWriter() {
+		most = 1
 	}
-	if p.lanes[k] == nil {
-		p.lanes[k] = newLane(p, k)
+	var err error
+	p.store, err = puddle.NewPool(&puddle.Config[*session]{
+		MaxSize: most,
+		Constructor: func(ctx context.Context) (*session, error) {
+			conn, err := p.connect(ctx, !p.oneWriter())
+			if err != nil {
+				return nil, err
+			}
+			return newSession(conn, p.dialect), nil
+		},
+		Destructor: (*session).close,
+	})
+	if err != nil {
+		panic(err) // only for a MaxSize below 1
 	}
-	return p.lanes[k]
+	var life context.Context
+	life, p.end = context.WithCancel(context.Background())
+	if p.oneWriter() {
+		return
+	}
+	p.sweeps.Go(func() {
+		ticker := time.NewTicker(moment)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				p.sweep()
+				p.probe(life)
+			case <-life.Done():
+				return
+			}
+		}
+	})
+}
+
+// leave subtracts the need of a part. The last one closes the pool.
+func (p *Pool) leave(n Need) {
+	if p.store == nil {
+		return
+	}
+	pools.mu.Lock()
+	p.mu.Lock()
+	p.need[n.Kind] -= n.Sessions
+	last := p.need == [kinds]int{}
+	p.mu.Unlock()
+	if last {
+		delete(pools.of, p.db)
+	}
+	pools.mu.Unlock()
+	if last {
+		p.end()
+		p.sweeps.Wait()
+		p.store.Close()
+	}
+}
+
+func (p *Pool) oneWriter() bool { return p.dialect.Traits().OneWriter }
+
+// reserve returns how many sessions stay if the *sql.DB has a limit. mu is held.
+func (p *Pool) reserve() (total int) {
+	if p.oneWriter() {
+		return 1
+	}
+	for k, n := range p.need {
+		total += Kind(k).reserved(n)
+	}
+	return total
 }
 
 // enough returns an error if the *sql.DB allows too few connections for the reserved
 // connections and one for the application.
 func (p *Pool) enough(need [kinds]int) error {
+	if p.oneWriter() {
+		return Enough(context.Background(), p.db, p.dialect)
+	}
 	total := 0
 	var each []string
 	for k, n := range need {
@@ -145,9 +231,6 @@ func (p *Pool) enough(need [kinds]int) error {
 			total += reserved
 			each = append(each, fmt.Sprintf("%d for %s", reserved, Kind(k)))
 		}
-	}
-	if p.traits.OneWriter {
-		return Enough(p.life, p.db, p.dialect)
 	}
 	if most := p.limit(); most > 0 && most < total+1 {
 		return tooFew(most, fmt.Sprintf("keeps %d of them for itself (%s, shared by all queues on it)", total,
@@ -193,25 +276,92 @@ func (p *Pool) spare(n int) bool {
 	return s.MaxOpenConnections == 0 || s.InUse+n < s.MaxOpenConnections
 }
 
-// Close cancels attempts to connect and closes every session. All parts must be closed.
-func (p *Pool) Close() {
-	p.mu.Lock()
-	p.end() // no dial begins from now on
-	p.mu.Unlock()
-	p.dials.Wait()
-	for _, l := range p.lanes {
-		if l != nil {
-			l.close()
+// connect is connect of this package, and looks for signs of scarce connections.
+func (p *Pool) connect(ctx context.Context, probe bool) (*sql.Conn, error) {
+	slow := time.AfterFunc(answerTimeout, p.late)
+	defer slow.Stop()
+	conn, err := connect(ctx, p.db, probe)
+	if err != nil && p.dialect.Classify(err) != sqlbatch.Unknown { // the server has answered: it is no outage
+		p.late()
+	}
+	return conn, err
+}
+
+// late records that an attempt to connect failed, or takes long. It might just wait for a connection
+// that the *sql.DB has given to the application.
+func (p *Pool) late() {
+	if !p.oneWriter() && p.spare(0) {
+		p.starve()
+	}
+}
+
+// starve returns all sessions, those in use when their statements end.
+func (p *Pool) starve() {
+	p.starved.Store(time.Now().Add(maxIdle).UnixNano())
+	if p.store != nil {
+		p.store.Reset()
+	}
+}
+
+func (p *Pool) scarce() bool { return time.Now().UnixNano() < p.starved.Load() }
+
+// sweep closes the sessions that were idle for too long. Their connections are closed as well: the *sql.DB does not
+// know their age.
+func (p *Pool) sweep() {
+	limited := p.limit() > 0
+	stay := 0
+	if limited {
+		p.mu.Lock()
+		stay = p.reserve()
+		p.mu.Unlock()
+	}
+	total := int(p.store.Stat().TotalResources())
+	switch {
+	case p.scarce(): // one might have come late
+		p.store.Reset()
+		return
+	case total <= stay: // without AcquireAllIdle: no statement may miss them
+		return
+	}
+	for _, res := range slices.Backward(p.store.AcquireAllIdle()) { // the longest idle first
+		idle := res.IdleDuration()
+		if total > stay && (limited || idle >= keep && (total > 1 || idle >= maxIdle)) {
+			res.Value().broken = true
+			res.Destroy()
+			total--
+		} else {
+			res.ReleaseUnused()
 		}
 	}
 }
 
-// Once returns a part for one call. It takes its connection like a call of the application,
-// and returns it when it is closed. Do not use it for a database with one writer: join its
-// Pool.
-func Once(db *sql.DB, d sqlbatch.Dialect) *Part {
-	p := NewPool(db, d)
-	part := newPart(p, Need{Kind: call, Sessions: 1}, 0)
-	part.last = p.Close
-	return part
+// probe connects, to look whether connections are scarce. If the *sql.DB has no idle connection, the application might
+// wait for one, which its driver does not show.
+func (p *Pool) probe(ctx context.Context) {
+	held := p.store.Stat()
+	if p.scarce() || p.db.Stats().Idle > 0 || !p.spare(1) || held.TotalResources() == 0 ||
+		held.ConstructingResources() > 0 { // which is as good a look
+		return
+	}
+	if conn, err := p.connect(ctx, false); err == nil {
+		_ = conn.Close()
+	}
+}
+
+// turn lets one statement run at a time, but no longer than a moment: one that hangs does not hold up the others.
+type turn chan struct{}
+
+// next waits until no other turn lasts, or until ctx ends. done ends the turn.
+func (t turn) next(ctx context.Context) (done func()) {
+	select {
+	case t <- struct{}{}:
+		over := time.AfterFunc(moment, func() { <-t })
+		return func() {
+			if over.Stop() {
+				<-t
+			}
+		}
+	case <-ctx.Done():
+		return func() {}
+	}
 }

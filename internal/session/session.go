@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/puddle/v2"
+
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -14,30 +16,30 @@ import (
 // session is one pinned connection with its prepared statements. It is used by
 // one goroutine at a time.
 type session struct {
+	home     *puddle.Resource[*session] // nil if it is borrowed
 	conn     *sql.Conn
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil unless Traits.Prepare
-	young    float64              // 0…1: sessions that were created together are not renewed together
-	done     func()               // ends the turn of its statement
-	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
-	read     bool                 // rows of the statement were passed to its caller: it cannot be run again
+	made     time.Time
+	young    float64 // 0…1: connections that were made together are not replaced together
+	broken   bool    // the connection must be closed: its state is unknown, or it is too old
+	read     bool    // rows of the statement were passed to its caller: it cannot be run again
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
 const maxPrepared = 256
 
 func newSession(conn *sql.Conn, d sqlbatch.Dialect) *session {
-	s := &session{conn: conn, dialect: d, young: rand.Float64()}
+	s := &session{conn: conn, dialect: d, made: time.Now(), young: rand.Float64()}
 	if d.Traits().Prepare {
 		s.prepared = map[string]*sql.Stmt{}
 	}
 	return s
 }
 
-// old reports whether a session of this age is to be renewed: at maxAge, or up to an eighth
-// before.
-func (s *session) old(age, maxAge time.Duration) bool {
-	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
+// old reports whether the connection is to be replaced: at maxAge, or up to an eighth before.
+func (s *session) old(maxAge time.Duration) bool {
+	return time.Since(s.made) >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
 func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -163,18 +165,23 @@ func (s *session) close() {
 // renew replaces the connection by one that nothing has used before: it closes the idle ones of the *sql.DB, which
 // might be affected too. A database with one writer might be in memory, and last as long as they do.
 func (s *session) renew(ctx context.Context, p *Pool) error {
-	s.broken = true
-	s.close()
-	for n := p.db.Stats().Idle; n > 0 && !p.traits.OneWriter; n-- {
+	for n := p.db.Stats().Idle; n > 0 && !p.oneWriter(); n-- {
 		if conn, err := connect(ctx, p.db, false); err == nil {
 			discard(conn)
 		}
 	}
-	conn, err := connect(ctx, p.db, true)
+	return s.reconnect(ctx, p)
+}
+
+// reconnect replaces the connection.
+func (s *session) reconnect(ctx context.Context, p *Pool) error {
+	s.broken = true
+	s.close()
+	conn, err := p.connect(ctx, true)
 	if err == nil {
-		done := s.done
+		home := s.home
 		*s = *newSession(conn, s.dialect)
-		s.done = done
+		s.home = home
 	}
 	return err
 }

@@ -20,8 +20,6 @@ type ExtendTable interface {
 	Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration,
 		skipLocked bool) (changed []sqlbatch.Item, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
-	// Expect announces an extension within d.
-	Expect(d time.Duration)
 }
 
 // ExtenderConfig configures an Extender.
@@ -321,7 +319,6 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension,
 		return written, batch.ErrNotAsked
 	}
 	changed, err := x.cfg.Table.Extend(ctx, consumer, items, x.cfg.LeaseFor, skipLocked)
-	x.cfg.Table.Expect(x.cfg.LeaseFor / 2) // at the next tick, if they are still held
 	if err != nil {
 		return written, err
 	}

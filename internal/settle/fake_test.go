@@ -279,4 +279,3 @@ func (x extensions) Extend(ctx context.Context, _ [16]byte, items []sqlbatch.Ite
 	_ bool) ([]sqlbatch.Item, error) {
 	return x.extend(ctx, items)
 }
-func (x extensions) Expect(time.Duration) {}

@@ -114,9 +114,6 @@ func (t Table) sql(skipLocked bool) sqlbatch.Queue {
 	return t.SQL
 }
 
-// Expect announces an extension within d.
-func (t Table) Expect(d time.Duration) { t.Part.Expect(d) }
-
 // Alone waits for the turn of a statement that might take long. done ends the turn.
 func (t Table) Alone(ctx context.Context) (done func()) { return t.Part.Alone(ctx) }
 

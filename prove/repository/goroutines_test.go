@@ -16,11 +16,11 @@ import (
 // bare are the go statements of the root and of internal, by their functions. Callers of those that wait for other
 // goroutines wait by a channel, for a limited time: the others may be in a hook or in the driver, which might not return.
 var bare = map[string]string{
-	"internal/base/group.go Crash":           "a panic where nothing recovers",
-	"internal/consume/consumer.go Start":     "supervises the goroutines of a consumer",
-	"internal/session/connect.go connectFar": "the driver might connect too late, or never",
-	"pipe.go Pipe":                           "waits for the goroutines of a pipe",
-	"producer.go Close":                      "waits for the goroutines of a producer",
+	"internal/base/group.go Crash":        "a panic where nothing recovers",
+	"internal/consume/consumer.go Start":  "supervises the goroutines of a consumer",
+	"internal/session/connect.go connect": "the driver might connect too late, or never",
+	"pipe.go Pipe":                        "waits for the goroutines of a pipe",
+	"producer.go Close":                   "waits for the goroutines of a producer",
 }
 
 // A Group starts the other goroutines: it has an owner that waits for them.

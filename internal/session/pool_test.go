@@ -2,23 +2,21 @@ package session
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestQueuesOnOneDatabaseShareAPoolUntilTheLastPartIsClosed(t *testing.T) {
 	world(t, 0, func(w *database) {
-		open := func() *Part {
-			parts, err := Open(w.db, postgres.Dialect, time.Hour, Need{Kind: Enqueue, Sessions: 1})
+		another := func() *Part {
+			parts, err := w.open(Need{Kind: Enqueue, Sessions: 1})
 			require.NoError(w, err)
 			require.Len(w, parts, 1)
 			return parts[0]
 		}
-		first, second := open(), open()
+		first, second := another(), another()
 		require.Same(w, first.pool, second.pool)
 		require.NoError(w, run(first, "x"))
 		require.NoError(w, run(second, "x"))
@@ -38,7 +36,7 @@ func TestQueuesOnOneDatabaseShareAPoolUntilTheLastPartIsClosed(t *testing.T) {
 		pool := second.pool
 		second.Close()
 		require.Zero(w, w.db.Stats().InUse, "the last part closes the sessions")
-		third := open()
+		third := another()
 		require.NotSame(w, pool, third.pool)
 		third.Close()
 	})
@@ -46,7 +44,7 @@ func TestQueuesOnOneDatabaseShareAPoolUntilTheLastPartIsClosed(t *testing.T) {
 
 func TestACallOnADatabaseWithOneWriterUsesItsSession(t *testing.T) {
 	worldOf(t, sqlite.Dialect, 0, func(w *database) {
-		parts, err := Open(w.db, sqlite.Dialect, time.Hour, Need{Kind: Enqueue, Sessions: 1})
+		parts, err := w.open(Need{Kind: Enqueue, Sessions: 1})
 		require.NoError(w, err)
 		require.NoError(w, run(parts[0], "x"))
 		call := OpenOnce(w.db, sqlite.Dialect)
