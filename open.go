@@ -328,9 +328,11 @@ func (s schema) begin(whole, prepare bool) error {
 func (s schema) apply() (err error) {
 	for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
 		texts := m.Statements
-		if m.Former.Ask != "" {
-			former := func(*sql.Rows) error { texts = append([]string{m.Former.Add}, texts...); return nil }
-			err = s.run(sqlbatch.Statement{Text: m.Former.Ask}, former)
+		for _, f := range m.Formers {
+			former := func(*sql.Rows) error { texts = append([]string{f.Add}, texts...); return nil }
+			if err = s.run(sqlbatch.Statement{Text: f.Ask}, former); err != nil {
+				break
+			}
 		}
 		if err == nil {
 			err = runAll(s.run, texts)

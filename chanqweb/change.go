@@ -24,7 +24,7 @@ type change struct {
 	IDs    []chanq.ID
 	Group  string // the Key of a group, instead of IDs
 	Reason string
-	Back   string // the page to show afterwards: "" for the queue, toFailures, or a state for its messages
+	Back   string // the page to show afterwards: "" for the queue, toFailures, toConsumers, or a state for its messages
 }
 
 // action is a kind of change.
@@ -32,6 +32,7 @@ type action struct {
 	ask    string // the question of the second form; "": no second form
 	notice string // what the page shows afterwards; %s is the number of messages
 	many   bool   // it changes messages
+	counts bool   // the question has the number of messages
 	state  chanqadmin.State
 	run    func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 }
@@ -58,10 +59,17 @@ var actions = map[string]action{
 		ask:    "Cancel messages? They are deleted permanently. If a handler is working on one, its context is cancelled within about a second.",
 		notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
 	},
+	"release": { // its ID is that of a consumer
+		ask:    "Release the leases of this consumer? Its messages are delivered again now. If a handler of it still runs, two handlers work on the same message: end its process first.",
+		notice: "%s released.", many: true, counts: true,
+		run: func(q *chanqadmin.Queue, ctx context.Context, s chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
+			return q.Release(ctx, s.IDs[0], c)
+		},
+	},
 }
 
-// toFailures is the Back of a change that was requested on the page of failures.
-const toFailures = "failures"
+// toFailures and toConsumers are the Back of changes that were requested on these pages.
+const toFailures, toConsumers = "failures", "consumers"
 
 const (
 	mostForm   = 256 << 10 // bytes
@@ -104,7 +112,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	}
 	if d.ask != "" && v.PostForm.Get("sure") != "yes" {
 		data := askData{change: c, Question: d.ask, Count: len(c.IDs)}
-		if c.Group != "" {
+		if c.Group != "" || d.counts {
 			found, err := d.run(q, v.ctx, s, chanqadmin.Change{DryRun: true})
 			if err != nil {
 				return nil, err
@@ -126,7 +134,7 @@ func readChange(form url.Values) (c change, d action, err error) {
 	if !known || len(c.Reason) > mostReason {
 		return c, d, errForm
 	}
-	if c.Back != toFailures && !slices.Contains(states, chanqadmin.State(c.Back)) {
+	if c.Back != toFailures && c.Back != toConsumers && !slices.Contains(states, chanqadmin.State(c.Back)) {
 		c.Back = ""
 	}
 	for _, text := range form["id"] {
@@ -141,7 +149,7 @@ func readChange(form url.Values) (c change, d action, err error) {
 	if len(c.IDs) > mostChosen {
 		return c, d, errForm
 	}
-	if d.many && len(c.IDs) == 0 && c.Group == "" {
+	if d.many && len(c.IDs) == 0 && (c.Group == "" || d.counts) {
 		return c, d, &refusal{http.StatusBadRequest, "Choose at least one message."}
 	}
 	return c, d, nil
@@ -220,7 +228,7 @@ func firstOf(ids []chanq.ID) string {
 func back(to string, query url.Values) string {
 	page := ""
 	switch {
-	case to == toFailures:
+	case to == toFailures || to == toConsumers:
 		page = to
 	case to != "":
 		page = "messages"

@@ -53,6 +53,7 @@ type opened struct {
 
 // details are shown on the page of a queue only.
 type details struct {
+	Now       time.Time // by the clock of the database
 	Consumers []chanqadmin.ConsumerInfo
 	Pause     chanqadmin.Pause
 }
@@ -192,6 +193,9 @@ func (s *store) newWatched(name string) *watched {
 	w.findings.begin, w.findings.within = s.placeToLook(w), 2*chanqfindings.Patience
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
 		return using(s, w, func(q *chanqadmin.Queue) (d details, err error) {
+			if d.Now, err = q.Now(ctx); err != nil {
+				return d, err
+			}
 			if d.Consumers, err = q.Consumers(ctx); err == nil {
 				d.Pause, err = q.Paused(ctx)
 			}

@@ -66,7 +66,7 @@ func (r *Recorder) Add(s sqlbatch.Sample) {
 		if mine {
 			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
-			_, _ = r.note(ctx, true) // after an error the next sample includes the counts
+			_, _ = r.note(ctx, false) // after an error the next sample includes the counts
 		}
 	})
 }
@@ -139,7 +139,8 @@ func (r *Recorder) run(stop context.Context) {
 	defer task.End()
 	thin := base.Now() // when old samples are deleted next: immediately, even in a program that is started every minute
 	var unthinned error
-	batch.Sleep(stop, r.Every/2+rand.N(r.Every/2))
+	phase := r.phase()
+	batch.Sleep(stop, r.until(phase))
 	for first := true; ; first = false {
 		last := stop.Err() != nil
 		if last && first {
@@ -167,8 +168,23 @@ func (r *Recorder) run(stop context.Context) {
 			return
 		}
 		task.Report(err)
-		batch.Sleep(stop, r.Every)
+		batch.Sleep(stop, r.until(phase))
 	}
+}
+
+// phase returns when in each period of Every this program adds to the samples: at random, so that programs do so at
+// different times, and not near the end of a period. Then each sample of a steady program has the counts of one period,
+// however long statements take.
+func (r *Recorder) phase() (at time.Duration) {
+	for margin := r.Every / 10; at < margin || at > r.Every-margin; {
+		at = (time.Duration(time.Now().UnixNano()) + r.Every/2 + rand.N(r.Every/2)) % r.Every
+	}
+	return at
+}
+
+// until returns the time until the next phase.
+func (r *Recorder) until(phase time.Duration) time.Duration {
+	return r.Every - (time.Duration(time.Now().UnixNano())-phase)%r.Every
 }
 
 // note adds the counts since the last call to the current sample. Unless it is the last call, it also counts the

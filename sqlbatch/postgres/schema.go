@@ -52,7 +52,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, consumersTableText, consumersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, addNoticedText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addNoticedText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, addHeardText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -95,12 +95,14 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 
-// consumersTableText has a row for each consumer of each queue, which the consumer rewrites several times a minute. No
+// consumersTableText has a row for each consumer of each queue, which the consumer rewrites several times a minute. heard_at is when it did so
+// last; until is when its leases end. No
 // index has the changed columns, and there is room on the page: such a write touches no index.
 const consumersTableText = `CREATE TABLE IF NOT EXISTS {consumers} (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
   until   bigint NOT NULL,
+  heard_at bigint,
   process bigint NOT NULL,
   queue   text COLLATE "C" NOT NULL,
   name    text   NOT NULL,
@@ -219,14 +221,25 @@ var deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedWith(deadOwn) +
 
 // addNoticedText changes only the catalog of a table of version 2: the rows that exist stay NULL, as old. The default is
 // for new ones, whichever program inserts them.
-const addNoticedText = `DO {$}
+var addNoticedText = addColumnText("dead", "noticed_at", " ALTER COLUMN noticed_at SET DEFAULT 0")
+
+// addHeardText is for a table of version 2. Its programs leave the column NULL.
+var addHeardText = addColumnText("consumers", "heard_at")
+
+// addColumnText takes a lock on the table only if the column is missing.
+func addColumnText(table, column string, then ...string) string {
+	text := `DO {$}
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'dead'}) AND a.attname = 'noticed_at') THEN
-    ALTER TABLE {dead} ADD COLUMN noticed_at bigint;
-    ALTER TABLE {dead} ALTER COLUMN noticed_at SET DEFAULT 0;
-  END IF;
+  IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'` + table + `'}) AND a.attname = '` + column + `') THEN
+    ALTER TABLE {` + table + `} ADD COLUMN ` + column + ` bigint;
+`
+	for _, t := range then {
+		text += `    ALTER TABLE {` + table + `}` + t + ";\n"
+	}
+	return text + `  END IF;
 END
 {$}`
+}
 
 // deadEndedIndexText: peeks and redrives use the order of death.
 var deadEndedIndexText = indexText("{'dead ended'}", `CREATE INDEX {dead ended} ON {dead} (ended_at, id)`)

@@ -15,7 +15,7 @@ chosen AS MATERIALIZED (
 )
 UPDATE "public"."chanq_orders" AS q
 SET due_at = CASE WHEN q.lapses BETWEEN 1 AND $4::integer - 2 THEN (SELECT now FROM t) + floor(random() * CASE WHEN q.lapses = 1 THEN 60000 WHEN q.lapses = 2 THEN 120000 WHEN q.lapses = 3 THEN 240000 WHEN q.lapses = 4 THEN 480000 WHEN q.lapses = 5 THEN 960000 WHEN q.lapses = 6 THEN 1920000 ELSE 3600000 END)::bigint ELSE q.due_at END,
-    lease_until = 0, fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT now << 20 FROM t) ELSE q.fence + 1 END, lapses = least(q.lapses + 1, 32767), leased_by = NULL
+    lease_until = 0, fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20 ELSE q.fence + 1 END, lapses = least(q.lapses + 1, 32767), leased_by = NULL
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.due_at;
