@@ -143,8 +143,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 		return nil, err
 	}
 	s := spanNamed(v.URL.Query().Get("span"))
-	w.details.ask()  // all are read simultaneously
-	w.findings.ask() // this also records the counts of a queue that no other program counts
+	w.details.ask() // all are read simultaneously
 	w.spans[s.Name].ask()
 	stats := w.stats.soon(v)
 	found := w.details.soon(v)

@@ -205,6 +205,9 @@ func (s *store) newWatched(name string) *watched {
 	w.details.begin = s.placeOf(w)
 	history := func(last, step time.Duration) *reader[[]chanqadmin.Sample] {
 		r := newReader(s.life, chanqadmin.StepFine, func(ctx context.Context) ([]chanqadmin.Sample, error) {
+			if stats, q := w.stats.known(), w.opened.known().Value.queue; q != nil && !stale(stats.At, time.Now()) && s.source == nil {
+				_ = q.Record(ctx, stats.Value) // no other program may count; the role may lack the permission
+			}
 			return s.history(ctx, w, time.Now().Add(-last), step)
 		})
 		if s.source == nil {
