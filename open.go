@@ -330,9 +330,7 @@ func (s schema) apply() (err error) {
 		texts := m.Statements
 		for _, f := range m.Formers {
 			former := func(*sql.Rows) error { texts = append([]string{f.Add}, texts...); return nil }
-			if err = s.run(sqlbatch.Statement{Text: f.Ask}, former); err != nil {
-				break
-			}
+			err = errors.Join(err, s.run(sqlbatch.Statement{Text: f.Ask}, former))
 		}
 		if err == nil {
 			err = runAll(s.run, texts)

@@ -41,16 +41,13 @@ func (q *Queue) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 // ErrHeard is returned by Release for a consumer that is heard.
 var ErrHeard = errors.New("the consumer is running: stop its process first, and release its leases when it has not been heard for 25 s")
 
-// Release ends the leases of a consumer that has not been heard for HeardFor, by its ID, so that its messages are delivered again now,
-// and returns how many. It wakes idle consumers as Redrive does. For each message the lease counts as expired: see Spec.MaxAttempts and
-// ConsumerConfig.MaxCrashes. On an ordered queue the consumer also loses its slots, and another consumer takes them within a second.
+// Release ends the leases of a consumer that has not been heard for HeardFor, and returns how many. Its messages are delivered again now,
+// and what it settles later is refused with ErrLeaseLost. Each lease counts as expired. On an ordered queue another consumer takes its
+// slots. A handler of it might still run: end its process first.
 //
-// A handler of that consumer might still run, for example behind a broken network: then two handlers work on its message. What the first
-// one settles later is refused with ErrLeaseLost.
-//
-// If the consumer is heard, it changes nothing and returns ErrHeard. It looks at about 10,000 messages, and goes on while it finds leased
-// ones: with Changed.More there may be others. It costs two round trips, one per 1,000 messages that it looks at, and one per 1,000
-// (SQL Server: 400) that it releases. A DryRun changes nothing.
+// If the consumer is heard, it changes nothing and returns ErrHeard. It reads about 10,000 messages, and goes on while it finds leased
+// ones: with Changed.More there may be others. It costs two round trips, and one per 1,000 messages that it reads and changes (SQL Server:
+// 400). A DryRun changes nothing.
 func (q *Queue) Release(ctx context.Context, consumer chanq.ID, c Change) (Changed, error) {
 	s := Select{State: StateLeased, IDs: []chanq.ID{}}
 	now, err := q.Now(ctx)

@@ -49,7 +49,7 @@ const (
 
 // History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine, StepMinute
 // or StepHour; each has its own samples, and the last sample still grows. There is no sample for a period in which no program recorded
-// anything, although there may have been messages: producers and consumers do, and whoever looks at the queue (see Record). If the table of samples, which Migrate creates, is missing, History returns
+// anything, although there may have been messages: producers and consumers do, and programs that show the queue (see Record). If the table of samples, which Migrate creates, is missing, History returns
 // ErrNoSchema.
 //
 // It reads only what it returns, and takes no locks that block other statements.

@@ -21,8 +21,8 @@
 //	chanq_isolated                    gauge      by part: messages and settles that fail while others are stored, and are repeated separately
 //	chanq_housekeeping_refused        gauge      by task: 1 while the database refuses the task
 //	chanq_statement_duration_seconds  histogram  by operation: send, claim, settle
-//	chanq_handler_seconds             histogram  calls of handlers, of Handle, HandleBatches and Pipe
-//	chanq_wait_seconds                histogram  from when a message was due until its handler was called; the clock of this program ends it
+//	chanq_handler_seconds             histogram  calls of handlers
+//	chanq_wait_seconds                histogram  from due until the handler is called
 //
 // The metrics of the content of queues are read from the database when metrics are collected, for the queues of Watch and WatchAll. This
 // costs five to ten round trips per queue (chanqfindings.Look), at most once per Config.MaxAge. One program that does this is enough:
@@ -134,8 +134,8 @@ func New(cfg Config) *Metrics {
 		isolated:   gauge("chanq_isolated", "Messages and settles of this program that fail while the database stores others.", "part"),
 		refused:    gauge("chanq_housekeeping_refused", "1 while the database refuses a maintenance task of a consumer.", "task"),
 		took:       histogram("chanq_statement_duration_seconds", "Duration of statements. One statement is for many messages.", cfg.Buckets, "operation"),
-		handler:    histogram("chanq_handler_seconds", "Duration of the calls of handlers.", long),
-		wait:       histogram("chanq_wait_seconds", "How long messages had been due when their handlers were called.", long),
+		handler:    histogram("chanq_handler_seconds", "Duration of handler calls.", long),
+		wait:       histogram("chanq_wait_seconds", "Time from when a message was due until its handler was called.", long),
 		watched:    map[int]watch{}, refusals: map[task]int{}, unseen: map[string]bool{},
 	}
 }

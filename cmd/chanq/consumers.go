@@ -15,9 +15,8 @@ func (a *app) consumersCommand() *cobra.Command {
 	return a.shardsFlag(&cobra.Command{
 		Use:   "consumers [QUEUE...]",
 		Short: "List the consumers",
-		Long: `Lists consumers: name, host, process, start time, and when each was last heard, which is
-every 10 s or more often. A crashed consumer stays listed for 25 s, in an ordered queue for one lease (30 s by
-default). chanq release ends its leases.`,
+		Long: `Lists consumers, with their last heartbeats: one every 10 s. A crashed consumer stays listed
+for 25 s, in an ordered queue for one lease (30 s by default).`,
 		Example: `  chanq consumers --db jobs.db
   chanq consumers --db jobs.db -o json mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {

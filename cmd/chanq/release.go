@@ -16,12 +16,8 @@ func (a *app) releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release QUEUE CONSUMER",
 		Short: "End the leases of a consumer that is not heard",
-		Long: `Ends the leases of a consumer, by its ID, so that its messages are delivered again now. chanq
-doctor, and chanq peek --state leased -o json, show the ID. The consumer must not have been heard for 25 s.
-Each lease counts as expired. In an ordered queue the consumer also loses its slots.
-
-If a handler of that consumer still runs, two handlers work on the same message: end its process
-first. What it settles later is refused.`,
+		Long: `Ends the leases of a consumer that was not heard for 25 s: its messages are delivered again
+now. chanq doctor shows its ID. If its handler still runs, two handlers work on a message.`,
 		Example: `  chanq release --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
 		Args:    exactly(2, "a queue, and the ID of a consumer"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,8 +18,8 @@ type heartbeat struct {
 	known sqlbatch.Policy // as of the last heartbeat
 }
 
-// heardEvery is the maximum time between two heartbeats, whatever LeaseFor is. A consumer of a plain queue is listed for
-// sqlbatch.HeardFor after one; one that owns slots as long as its membership lasts.
+// heardEvery is the maximum time between two heartbeats, whatever LeaseFor is. A consumer of a plain queue is listed
+// for sqlbatch.HeardFor after one; one that owns slots as long as its membership lasts.
 const heardEvery = sqlbatch.HeardFor * 2 / 5
 
 // run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages

@@ -139,7 +139,9 @@ func (r *Recorder) run(stop context.Context) {
 	defer task.End()
 	thin := base.Now() // when old samples are deleted next: immediately, even in a program that is started every minute
 	var unthinned error
-	phase := r.phase()
+	// In each period of Every at the same time, however long statements take: each sample of a steady program has the
+	// counts of one period. Not near the end of a period, since two clocks differ.
+	phase := r.Every/10 + rand.N(r.Every*4/5)
 	batch.Sleep(stop, r.until(phase))
 	for first := true; ; first = false {
 		last := stop.Err() != nil
@@ -172,17 +174,7 @@ func (r *Recorder) run(stop context.Context) {
 	}
 }
 
-// phase returns when in each period of Every this program adds to the samples: at random, so that programs do so at
-// different times, and not near the end of a period. Then each sample of a steady program has the counts of one period,
-// however long statements take.
-func (r *Recorder) phase() (at time.Duration) {
-	for margin := r.Every / 10; at < margin || at > r.Every-margin; {
-		at = (time.Duration(time.Now().UnixNano()) + r.Every/2 + rand.N(r.Every/2)) % r.Every
-	}
-	return at
-}
-
-// until returns the time until the next phase.
+// until returns the time until the next phase of a period.
 func (r *Recorder) until(phase time.Duration) time.Duration {
 	return r.Every - (time.Duration(time.Now().UnixNano())-phase)%r.Every
 }
