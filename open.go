@@ -328,9 +328,9 @@ func (s schema) begin(whole, prepare bool) error {
 func (s schema) apply() (err error) {
 	for _, m := range s.q.table.Dialect.Migrations(s.q.names) {
 		texts := m.Statements
-		if m.Former.Ask != "" {
-			former := func(*sql.Rows) error { texts = slices.Concat(m.Former.Add, texts); return nil }
-			err = s.run(sqlbatch.Statement{Text: m.Former.Ask}, former)
+		for _, f := range m.Formers {
+			former := func(*sql.Rows) error { texts = slices.Concat(f.Add, texts); return nil }
+			err = errors.Join(err, s.run(sqlbatch.Statement{Text: f.Ask}, former))
 		}
 		if err == nil {
 			err = runAll(s.run, texts)

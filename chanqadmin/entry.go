@@ -52,8 +52,11 @@ type Entry struct {
 	DueAt time.Time `json:"due_at,omitzero"`
 	// LeaseUntil is when its lease ends, or ended if it was not claimed since. Zero if there is none.
 	LeaseUntil time.Time `json:"lease_until,omitzero"`
-	EndedAt    time.Time `json:"ended_at,omitzero"`   // of a dead or done message
-	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero if it does not expire
+	// HeldSince is when a leased message was claimed, by the database's clock, whatever its extensions. Zero for other states, and on an
+	// ordered queue, whose rows do not say when a message was delivered.
+	HeldSince time.Time `json:"held_since,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`   // of a dead or done message
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero if it does not expire
 	// LeasedBy is the name of the consumer that holds the lease, and Consumer its ID, if they are known. See Queue.Consumers.
 	LeasedBy string   `json:"leased_by,omitempty"`
 	Consumer chanq.ID `json:"consumer,omitzero"`
@@ -81,7 +84,7 @@ type Entry struct {
 // MarshalJSON returns an object with names such as enqueued_at, the priority by name and times in UTC, without empty fields. A body
 // that is text is a string in body; any other body is in body_base64. A List without Bodies has none.
 func (e Entry) MarshalJSON() ([]byte, error) {
-	for _, t := range []*time.Time{&e.EnqueuedAt, &e.DueAt, &e.LeaseUntil, &e.EndedAt, &e.ExpiresAt} {
+	for _, t := range []*time.Time{&e.EnqueuedAt, &e.DueAt, &e.LeaseUntil, &e.HeldSince, &e.EndedAt, &e.ExpiresAt} {
 		*t = t.UTC()
 	}
 	type fields Entry
@@ -183,6 +186,9 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 		e.EnqueuedAt = time.UnixMilli(enqueued)
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		e.LeasedBy, e.DedupKey, e.Type, e.Key, e.LastError = holder.String, string(key), string(kind), string(line), lastError.String
+		if e.State == StateLeased && !q.ordered() && e.Fence >= 1<<sqlbatch.FenceBits { // less: another program has claimed it
+			e.HeldSince = time.UnixMilli((e.Fence - 1) >> sqlbatch.FenceBits) // the salt is at least 1
+		}
 		if e.Cause = chanq.Cause(cause.Int64); fingerprint.Valid {
 			e.Fingerprint = fmt.Sprintf("%016x", fingerprint.Int64)
 		}

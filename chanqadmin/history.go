@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Sample describes the activity of a queue in one period.
@@ -47,7 +49,7 @@ const (
 
 // History returns the samples of the queue that begin at since or later, oldest first, in one round trip. step is StepFine, StepMinute
 // or StepHour; each has its own samples, and the last sample still grows. There is no sample for a period in which no program recorded
-// anything, although there may have been messages. If the table of samples, which Migrate creates, is missing, History returns
+// anything, although there may have been messages: producers and consumers do, and programs that show the queue (see Record). If the table of samples, which Migrate creates, is missing, History returns
 // ErrNoSchema.
 //
 // It reads only what it returns, and takes no locks that block other statements.
@@ -62,6 +64,21 @@ func (q *Queue) History(ctx context.Context, since time.Time, step time.Duration
 		err := s.scan(rows)
 		return s, err
 	})
+}
+
+// Record adds counts that Stats has returned just now to the history. It writes only if no program has counted the messages in the current
+// sample of StepFine, and on PostgreSQL only if the role has the permission, so that several programs may call it as often as they like. It is
+// for programs that show a queue: without a producer or a consumer the history has no other counts. chanqfindings.Look calls it. It costs one
+// or two round trips.
+func (q *Queue) Record(ctx context.Context, s Stats) error {
+	var step int
+	var counted bool
+	err := q.once(ctx, q.sql.Sample(sqlbatch.Sample{}), func(rows *sql.Rows) error { return rows.Scan(&step, &counted) })
+	if err == nil && !counted {
+		depth := sqlbatch.Depth{Ready: s.Ready, Scheduled: s.Scheduled, Leased: s.Leased, Dead: s.Dead, Oldest: s.OldestReady}
+		err = q.once(ctx, q.sql.Sample(sqlbatch.Sample{Depth: &depth}), nil)
+	}
+	return q.fail("record", err)
 }
 
 func (s *Sample) scan(rows *sql.Rows) error {

@@ -25,6 +25,7 @@ type Queue interface {
 	Paused(context.Context) (chanqadmin.Pause, error)
 	History(ctx context.Context, since time.Time, step time.Duration) ([]chanqadmin.Sample, error)
 	List(context.Context, chanqadmin.Select, chanqadmin.List) (chanqadmin.Page, error)
+	Record(context.Context, chanqadmin.Stats) error
 }
 
 // Figures are what Look has read of a queue.
@@ -56,7 +57,7 @@ const (
 // Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if one of their
 // consumers is not listed, if messages are dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
 // times 10,000 entries of the queue, however many there are, and takes no locks that block other statements. On SQLite it takes the write
-// lock of the file for a moment.
+// lock of the file for a moment. If no program has counted the messages in the last 10 s, it adds its counts to the history, in two more round trips.
 func Look(ctx context.Context, q Queue) Figures {
 	f := Figures{Queue: q.Name(), At: time.Now()}
 	within, cancel := context.WithTimeout(ctx, Patience)
@@ -76,6 +77,9 @@ func Look(ctx context.Context, q Queue) Figures {
 		return f
 	}
 	f.Err = nil // the role might not see locks
+	if n := len(f.Recent); n == 0 || !f.Recent[n-1].Counted || f.Now.Sub(f.Recent[n-1].At) >= chanqadmin.StepFine {
+		_ = q.Record(within, f.Stats) // it may lack the permission
+	}
 	return f
 }
 
@@ -116,7 +120,7 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 	if f.Stats.Leased > 0 {
 		list(&f.Leased, chanqadmin.StateLeased, chanqadmin.MostListed)
 	}
-	if err == nil && slices.ContainsFunc(f.Leased, f.unlisted) { // its consumer may have begun since they were read
+	if err == nil && slices.ContainsFunc(f.Leased, f.unheard) { // its consumer may have begun since they were read
 		f.Consumers, err = q.Consumers(ctx)
 	}
 	switch {
@@ -133,9 +137,14 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 	return err
 }
 
-// unlisted reports whether a leased message has a consumer that is not listed.
-func (f *Figures) unlisted(m chanqadmin.Entry) bool {
-	return !m.Consumer.IsZero() && !slices.ContainsFunc(f.Consumers, func(c chanqadmin.ConsumerInfo) bool { return c.ID == m.Consumer })
+// unheard reports whether a leased message has a consumer that is not heard.
+func (f *Figures) unheard(m chanqadmin.Entry) bool {
+	return !m.Consumer.IsZero() && !slices.ContainsFunc(f.Consumers, func(c chanqadmin.ConsumerInfo) bool { return c.ID == m.Consumer && f.heard(c) })
+}
+
+// heard reports whether a consumer has sent a heartbeat recently.
+func (f *Figures) heard(c chanqadmin.ConsumerInfo) bool {
+	return f.Now.Sub(c.Heard) < chanqadmin.HeardFor
 }
 
 // Examined is a queue of Examine.

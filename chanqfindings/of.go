@@ -14,7 +14,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Limits are when a queue is in trouble. The zero value suits most queues.
@@ -43,9 +42,9 @@ const (
 	mostStill  = recently - chanqadmin.StepFine // the samples show no more
 	usually    = 10                             // times the usual time of a lease a message may be leased
 
-	// lostAfter is how long a message has been leased before its consumer, which is not listed, counts as lost: a consumer is listed shortly
+	// lostAfter is how long a message has been leased before its consumer, which is not heard, counts as lost: a consumer is listed shortly
 	// after its start.
-	lostAfter = 25 * time.Second
+	lostAfter = chanqadmin.HeardFor
 
 	// lockedFor is how long the transaction of a lock must have been open: a migration locks tables for a moment.
 	lockedFor = time.Second
@@ -155,52 +154,57 @@ func (e *examination) unread() bool {
 	return true
 }
 
-// held returns for how long a message has been leased, if its row says so: on a plain queue the fence contains the time of the claim.
-func (e *examination) held(m *chanqadmin.Entry) (time.Time, bool) {
-	if e.Spec.Kind == chanq.KindOrdered || m.Fence < 1<<sqlbatch.FenceBits {
-		return time.Time{}, false
-	}
-	return time.UnixMilli((m.Fence - 1) >> sqlbatch.FenceBits), true
-}
-
 // consumers finds consumers that are not heard, or that nothing consumes.
 func (e *examination) consumers() {
-	var last, end time.Time // when one took its last message, and when the last lease ends
-	messages := 0
+	var last, end time.Time // when one took its last message, or was last heard, and when the last lease ends
+	messages, heard := 0, 0
+	var one chanq.ID
 	names := map[string]bool{}
+	for _, c := range e.Consumers { // on an ordered queue it is listed as long as it has slots
+		if e.heard(c) {
+			heard++
+			continue
+		}
+		names[c.Name], one, last, end = true, c.ID, later(last, c.Heard), later(end, c.Until)
+	}
 	for i := range e.Leased {
 		m := &e.Leased[i]
-		claimed, known := e.held(m)
-		if !e.unlisted(*m) || known && e.Now.Sub(claimed) < lostAfter {
+		if !e.unheard(*m) || !m.HeldSince.IsZero() && e.Now.Sub(m.HeldSince) < lostAfter {
 			continue
 		}
 		messages++
-		names[cmp.Or(m.LeasedBy, "without a name")] = true
-		if claimed.After(last) {
-			last = claimed
-		}
-		if m.LeaseUntil.After(end) {
-			end = m.LeaseUntil
-		}
+		names[cmp.Or(m.LeasedBy, "without a name")], one = true, m.Consumer
+		last, end = later(last, m.HeldSince), later(end, m.LeaseUntil)
 	}
 	switch {
-	case messages > 0:
+	case len(names) > 0:
 		severity, text := Warning, "consumer "+first(names)+" is not heard"
 		if len(names) > 1 {
 			text = fmt.Sprintf("%d consumers are not heard, for example %s", len(names), first(names))
 		}
-		text += fmt.Sprintf(", with %s in hand", counted(messages, chanqadmin.MostListed, "message"))
-		if !last.IsZero() {
-			text += fmt.Sprintf(", the last taken %s ago", lasting(e.Now.Sub(last)))
+		switch {
+		case messages == 0:
+			text += fmt.Sprintf(", since %s, and has slots", lasting(e.Now.Sub(last)))
+		case last.IsZero():
+			text += fmt.Sprintf(", with %s in hand", counted(messages, chanqadmin.MostListed, "message"))
+		default:
+			text += fmt.Sprintf(", with %s in hand, the last taken %s ago", counted(messages, chanqadmin.MostListed, "message"), lasting(e.Now.Sub(last)))
 		}
-		if len(e.Consumers) == 0 {
+		if heard == 0 {
 			severity, text = Failure, text+"; no other runs"
 		}
-		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq peek --state leased {queue} lists them", lasting(max(0, end.Sub(e.Now)))))
+		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq release {queue} %s ends them now; chanq peek --state leased {queue} lists them", lasting(max(0, end.Sub(e.Now))), one))
 	case e.Stats.Ready > 0 && len(e.Consumers) == 0 && !e.Stats.Paused && !e.consumed():
 		e.add(NoConsumer, Failure, e.Now.Add(-e.Stats.OldestReady), ".", fmt.Sprintf("no consumer runs; %s wait%s, the oldest for %s", counted(e.Stats.Ready, e.Stats.Limit, "message"), verb(e.Stats.Ready), lasting(e.Stats.OldestReady)),
 			"start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // consumed reports whether something takes messages, listed or not: the procedures in SQL are not.
@@ -233,8 +237,8 @@ func (e *examination) results(by time.Time) (n int64, inHand int, of time.Durati
 func (e *examination) oldest() time.Time {
 	first := e.Now
 	for i := range e.Leased {
-		if claimed, known := e.held(&e.Leased[i]); known && claimed.Before(first) {
-			first = claimed
+		if since := e.Leased[i].HeldSince; !since.IsZero() && since.Before(first) {
+			first = since
 		}
 	}
 	if e.Spec.Kind == chanq.KindOrdered {
@@ -270,12 +274,12 @@ func (e *examination) stuck() {
 	var longest time.Time
 	holder := ""
 	for i := range e.Leased {
-		claimed, known := e.held(&e.Leased[i])
-		if !known || e.Leased[i].Consumer.IsZero() || e.unlisted(e.Leased[i]) || e.Now.Sub(claimed) < limit {
+		m := &e.Leased[i]
+		if m.HeldSince.IsZero() || m.Consumer.IsZero() || e.unheard(*m) || e.Now.Sub(m.HeldSince) < limit {
 			continue
 		}
-		if n++; longest.IsZero() || claimed.Before(longest) {
-			longest, holder = claimed, e.Leased[i].LeasedBy
+		if n++; longest.IsZero() || m.HeldSince.Before(longest) {
+			longest, holder = m.HeldSince, m.LeasedBy
 		}
 	}
 	remedy := "a call in the handler probably hangs: chanq peek --state leased {queue} lists the messages; dump the goroutines of the program (SIGQUIT, or net/http/pprof), give the call a deadline, and restart the program"

@@ -17,8 +17,11 @@ func oneAMinute(kind chanq.Kind, stuckFor time.Duration) chanqfindings.Figures {
 	consumer := chanq.ID{7}
 	f := chanqfindings.Figures{
 		Queue: "orders", At: now, Now: now, Spec: chanq.Spec{Kind: kind}, Stats: chanqadmin.Stats{Leased: 1, Limit: chanqadmin.StatsLimit},
-		Consumers: []chanqadmin.ConsumerInfo{{ID: consumer, Name: "web-6"}},
-		Leased:    []chanqadmin.Entry{{Consumer: consumer, Fence: now.Add(-stuckFor).UnixMilli()<<20 + 1}},
+		Consumers: []chanqadmin.ConsumerInfo{{ID: consumer, Name: "web-6", Heard: now}},
+		Leased:    []chanqadmin.Entry{{Consumer: consumer}},
+	}
+	if kind == chanq.KindPlain { // a row of an ordered queue does not say it
+		f.Leased[0].HeldSince = now.Add(-stuckFor)
 	}
 	for ago := 10 * time.Minute; ago > 0; ago -= chanqadmin.StepFine {
 		s := chanqadmin.Sample{At: now.Add(-ago), Step: chanqadmin.StepFine, Counted: true}
@@ -76,7 +79,7 @@ func TestAQueueThatIsConsumedHasAConsumer(t *testing.T) {
 	require.Empty(t, kindsOf(), "a message was delivered a minute ago")
 	f.Recent = f.Recent[:50]
 	require.Equal(t, kinds{chanqfindings.NoConsumer}, kindsOf())
-	f.Leased = []chanqadmin.Entry{{Fence: 3}}
+	f.Leased = []chanqadmin.Entry{{}}
 	require.Empty(t, kindsOf(), "a message is leased")
 }
 

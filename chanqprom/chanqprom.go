@@ -21,6 +21,8 @@
 //	chanq_isolated                    gauge      by part: messages and settles that fail while others are stored, and are repeated separately
 //	chanq_housekeeping_refused        gauge      by task: 1 while the database refuses the task
 //	chanq_statement_duration_seconds  histogram  by operation: send, claim, settle
+//	chanq_handler_seconds             histogram  calls of handlers
+//	chanq_wait_seconds                histogram  from due until the handler is called
 //
 // The metrics of the content of queues are read from the database when metrics are collected, for the queues of Watch and WatchAll. This
 // costs five to ten round trips per queue (chanqfindings.Look), at most once per Config.MaxAge. One program that does this is enough:
@@ -49,6 +51,7 @@ package chanqprom
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,7 +69,7 @@ type Config struct {
 	// Timeout is how long a collection waits for the database. Keep it below the timeout of the scrape, by default 10 s. Default: 5 s. A
 	// value below 1 ms counts as 1 ms.
 	Timeout time.Duration
-	// Buckets are those of chanq_statement_duration_seconds, in seconds. Default: from 1 ms to 30 s.
+	// Buckets are those of the histograms, in seconds. Default: from 1 ms to 30 s; of chanq_handler_seconds and chanq_wait_seconds to 1 h.
 	Buckets []float64
 	// Limits are when a queue is in trouble, for chanq_finding.
 	Limits chanqfindings.Limits
@@ -81,7 +84,7 @@ type Metrics struct {
 
 	sent, attempted, duplicates, delivered, settled, lost, failed, outages *prometheus.CounterVec
 	inOutage, isolated, refused                                            *prometheus.GaugeVec
-	took                                                                   *prometheus.HistogramVec
+	took, handler, wait                                                    *prometheus.HistogramVec
 
 	hooked             atomic.Bool // Hooks was called
 	sending, consuming sync.Map    // queues whose counters have begun
@@ -107,8 +110,13 @@ func New(cfg Config) *Metrics {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	long := cfg.Buckets
 	if cfg.Buckets == nil {
 		cfg.Buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+		long = append(slices.Clip(cfg.Buckets), 60, 300, 900, 3600)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, append([]string{"queue"}, labels...))
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"queue"}, labels...))
@@ -129,16 +137,16 @@ func New(cfg Config) *Metrics {
 		inOutage:   gauge("chanq_parts_in_outage", "Producers and consumers of this program that are in an outage: the database does not answer.", "part"),
 		isolated:   gauge("chanq_isolated", "Messages and settles of this program that fail while the database stores others.", "part"),
 		refused:    gauge("chanq_housekeeping_refused", "1 while the database refuses a maintenance task of a consumer.", "task"),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "chanq_statement_duration_seconds", Help: "Duration of statements. One statement is for many messages.", Buckets: cfg.Buckets,
-		}, []string{"queue", "operation"}),
-		watched: map[int]watch{}, refusals: map[task]int{}, unseen: map[string]bool{},
+		took:       histogram("chanq_statement_duration_seconds", "Duration of statements. One statement is for many messages.", cfg.Buckets, "operation"),
+		handler:    histogram("chanq_handler_seconds", "Duration of handler calls.", long),
+		wait:       histogram("chanq_wait_seconds", "Time from when a message was due until its handler was called.", long),
+		watched:    map[int]watch{}, refusals: map[task]int{}, unseen: map[string]bool{},
 	}
 }
 
 // own returns the collectors of this program's activity.
 func (m *Metrics) own() []prometheus.Collector {
-	return []prometheus.Collector{m.sent, m.attempted, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took}
+	return []prometheus.Collector{m.sent, m.attempted, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took, m.handler, m.wait}
 }
 
 // Describe implements prometheus.Collector.

@@ -118,6 +118,8 @@ func TestHooksAreCounted(t *testing.T) {
 	} {
 		h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q"}, Outcome: outcome, Err: err})
 	}
+	h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", DueAt: time.Now().Add(-4 * time.Minute)}, Outcome: chanq.OutcomeAck, Took: 3 * time.Minute})
+	h.Handled(chanq.HandledEvent{Delivery: chanq.Delivery{Queue: "q", DueAt: time.Now().Add(time.Minute)}, Outcome: chanq.OutcomeAck, Took: time.Second}) // by a fast clock
 	h.Claimed(chanq.ClaimedEvent{Queue: "q", Messages: 3})
 	seen := scrape(t, m)
 	for name, want := range map[string]string{
@@ -129,6 +131,12 @@ func TestHooksAreCounted(t *testing.T) {
 		`chanq_leases_lost_total{queue="q"}`:                  "1",
 		`chanq_handler_errors_total{queue="q"}`:               "1",
 		`chanq_delivered_messages_total{queue="q"}`:           "3",
+		`chanq_handler_seconds_sum{queue="q"}`:                "181",
+		`chanq_handler_seconds_bucket{queue="q",le="60"}`:     "1",
+		`chanq_handler_seconds_bucket{queue="q",le="300"}`:    "2",
+		`chanq_wait_seconds_count{queue="q"}`:                 "2",
+		`chanq_wait_seconds_bucket{queue="q",le="30"}`:        "1",
+		`chanq_wait_seconds_bucket{queue="q",le="300"}`:       "2",
 	} {
 		require.Equal(t, want, seen[name], name)
 	}

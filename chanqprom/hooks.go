@@ -47,6 +47,10 @@ func (m *Metrics) Hooks() chanq.Hooks {
 		},
 		LeaseLost: func(e chanq.LeaseLostEvent) { m.lost.WithLabelValues(e.Queue).Inc() },
 		Handled: func(e chanq.HandledEvent) {
+			if e.Took > 0 { // otherwise it was a Nack
+				m.handler.WithLabelValues(e.Queue).Observe(e.Took.Seconds())
+				m.wait.WithLabelValues(e.Queue).Observe(max(0, time.Since(e.DueAt)-e.Took).Seconds())
+			}
 			if e.Err != nil && e.Outcome != chanq.OutcomeRelease && chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
 				m.failed.WithLabelValues(e.Queue).Inc()
 			}

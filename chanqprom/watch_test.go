@@ -143,6 +143,7 @@ func (quiet) Name() string                                                 { ret
 func (quiet) Opened() (chanq.Spec, chanq.ShardMark)                        { return chanq.Spec{}, chanq.ShardMark{} }
 func (quiet) Now(ctx context.Context) (time.Time, error)                   { return time.Now(), ctx.Err() }
 func (quiet) Locks(context.Context) ([]chanqadmin.Lock, error)             { return nil, nil }
+func (quiet) Record(context.Context, chanqadmin.Stats) error               { return nil }
 func (quiet) Paused(context.Context) (chanqadmin.Pause, error)             { return chanqadmin.Pause{}, nil }
 func (quiet) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 func (quiet) History(context.Context, time.Time, time.Duration) ([]chanqadmin.Sample, error) {

@@ -24,7 +24,7 @@ type change struct {
 	IDs    []chanq.ID
 	Group  string // the Key of a group, instead of IDs
 	Reason string
-	Back   string // the page to show afterwards: "" for the queue, toFailures, or a state for its messages
+	Back   string // the page to show afterwards: "" for the queue, toFailures, toConsumers, or a state for its messages
 	Type   string // of the messages on that page
 	sure   bool   // the question was answered
 	n      int    // how many messages the question was about
@@ -40,6 +40,7 @@ type action struct {
 	notice string // what the page shows afterwards; %s is the number of messages
 	many   bool   // it changes messages
 	plain  bool   // not in ordered queues
+	of     bool   // its ID is that of a consumer
 	state  chanqadmin.State
 	run    func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqadmin.Change) (chanqadmin.Changed, error)
 }
@@ -71,10 +72,17 @@ var actions = map[string]action{
 		always: true, notice: "%s cancelled.", many: true, run: (*chanqadmin.Queue).Cancel,
 	},
 	"run": {notice: "%s due now.", many: true, plain: true, run: (*chanqadmin.Queue).RunNow},
+	"release": {
+		verb: "Release", ask: "Release %[1]s of queue %[2]s? They are delivered again now. If a handler of this consumer still runs, two handlers work on the same message: end its process first.",
+		always: true, notice: "%s released.", many: true, of: true,
+		run: func(q *chanqadmin.Queue, ctx context.Context, s chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
+			return q.Release(ctx, s.IDs[0], c)
+		},
+	},
 }
 
-// toFailures is the Back of a change that was requested on the page of failures.
-const toFailures = "failures"
+// toFailures and toConsumers are the Back of changes that were requested on these pages.
+const toFailures, toConsumers = "failures", "consumers"
 
 const (
 	mostForm    = 256 << 10 // bytes
@@ -102,7 +110,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	if d.plain && kind == chanq.KindOrdered {
 		return nil, errForm
 	}
-	if key := v.PostForm.Get("dedup"); d.many && key != "" {
+	if key := v.PostForm.Get("dedup"); d.many && !d.of && key != "" {
 		if c.IDs, err = q.Find(v.ctx, bounded(key)); err != nil {
 			return nil, err
 		}
@@ -115,7 +123,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		return nil, err
 	}
 	if !c.sure || d.reason && c.Reason == "" {
-		if c.n = len(c.IDs); c.Group != "" {
+		if c.n = len(c.IDs); c.Group != "" || d.of {
 			found, err := d.run(q, v.ctx, s, chanqadmin.Change{DryRun: true})
 			if err != nil {
 				return nil, err
@@ -136,7 +144,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		return nil, d.failed(n, err)
 	}
 	text := d.result(n)
-	if d.many && n < len(c.IDs) {
+	if d.many && !d.of && n < len(c.IDs) {
 		text = d.missed(ctx, q, n, c.IDs)
 	}
 	return h.say(v, name, c, text), nil
@@ -183,7 +191,7 @@ func readChange(form url.Values) (c change, d action, err error) {
 	if !known || len(c.Reason) > mostReason {
 		return c, d, errForm
 	}
-	if c.Back != toFailures && !slices.Contains(states, chanqadmin.State(c.Back)) {
+	if c.Back != toFailures && c.Back != toConsumers && !slices.Contains(states, chanqadmin.State(c.Back)) {
 		c.Back = ""
 	}
 	for _, text := range form["id"] {
@@ -198,7 +206,7 @@ func readChange(form url.Values) (c change, d action, err error) {
 	if len(c.IDs) > mostChosen {
 		return c, d, errForm
 	}
-	if d.many && len(c.IDs) == 0 && c.Group == "" && form.Get("dedup") == "" {
+	if d.many && len(c.IDs) == 0 && (d.of || c.Group == "" && form.Get("dedup") == "") {
 		return c, d, &refusal{http.StatusBadRequest, "Choose at least one message."}
 	}
 	return c, d, nil
@@ -220,7 +228,7 @@ func (c *change) selection(d action) (chanqadmin.Select, error) {
 func (c *change) back(query url.Values) string {
 	page := ""
 	switch {
-	case c.Back == toFailures:
+	case c.Back == toFailures || c.Back == toConsumers:
 		page = c.Back
 	case c.Back != "":
 		page = "messages"

@@ -34,7 +34,7 @@ func everyView(text string, body []byte, now time.Time) []*view {
 		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none", Batch: "b", Progress: chanqjobs.Progress{At: now, Done: 0.5, Note: text}}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
 		{Page: "failures", Data: failuresData{Groups: groups, Total: 1, Most: 1}},
-		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: []heldLine{{printable(text), 1}}, More: 1, MoreOthers: 1}},
+		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: consumers, More: 1, MoreOthers: 1, Of: consumerLine{ConsumerInfo: consumers[0].ConsumerInfo, Holds: "1", Silent: true}, Messages: []chanqadmin.Entry{live}, MoreOf: 1}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
 		{Page: "schedules", Data: schedulesData{List: []chanqcron.Entry{{Name: text, Line: text, Zone: text, Type: text, Pause: chanqcron.Pause{Since: now, By: text, Reason: text}}}, More: 1}},
 		{Page: "trouble", Name: "Trouble", Data: troubleData{Text: printable(text), Again: true, Look: true}},

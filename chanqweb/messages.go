@@ -61,6 +61,7 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	}
 	data.List, data.Next = page.Entries, page.Next
 	data.Short = data.Next != "" && len(data.List) < messagesAPage
+	longestFirst(data.List)
 	for i := range data.List {
 		e := &data.List[i]
 		h.conceal(v, name, e)
@@ -321,6 +322,7 @@ func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	} else {
 		add("last lease ended", stampOf{e.LeaseUntil})
 	}
+	add("claimed", stampOf{e.HeldSince})
 	add("expires", stampOf{e.ExpiresAt})
 	switch e.State {
 	case chanqadmin.StateDead:

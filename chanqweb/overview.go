@@ -153,7 +153,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if errors.Is(stats.Err, chanq.ErrNoSchema) {
 		return nil, stats.Err
 	}
-	data := queueData{Stats: h.figuresOf(v, w, stats), Consumers: consumerLines(found.Value.Consumers), Pause: found.Value.Pause, Spans: spans, Span: s.Name}
+	data := queueData{Stats: h.figuresOf(v, w, stats), Consumers: consumerLines(found.Value.Consumers, found.Value.Now), Pause: found.Value.Pause, Spans: spans, Span: s.Name}
 	data.Consumers, data.More = upTo(data.Consumers, consumersShown)
 	data.Charts, data.History = h.chartsOf(v, w, s, stats.Value.Limit)
 	return &answer{view: &view{
@@ -203,15 +203,17 @@ func noQueue(err error) error {
 	return errNoQueue
 }
 
-// consumerLine is a consumer and how many messages it holds.
+// consumerLine is a consumer, and what it holds.
 type consumerLine struct {
 	chanqadmin.ConsumerInfo
-	Holds string // "": not known
+	Silent  bool      // it is not heard
+	Holds   string    // messages; "": not known
+	Longest time.Time // since when it has held the first of them; zero: none, or not known
 }
 
-func consumerLines(list []chanqadmin.ConsumerInfo) (lines []consumerLine) {
+func consumerLines(list []chanqadmin.ConsumerInfo, now time.Time) (lines []consumerLine) {
 	for _, c := range list {
-		lines = append(lines, consumerLine{ConsumerInfo: c})
+		lines = append(lines, consumerLine{ConsumerInfo: c, Silent: now.Sub(c.Heard) >= chanqadmin.HeardFor})
 	}
 	return lines
 }
@@ -225,28 +227,30 @@ func upTo[T any](list []T, n int) (first []T, more int) {
 // consumersData is the data of the page of consumers.
 type consumersData struct {
 	Consumers  []consumerLine
-	More       int        // consumers that are not shown
-	Others     []heldLine // leases of consumers that are not listed
-	MoreOthers int        // that are not shown
-	Counted    int        // leased messages that were read
-	All        bool       // all leased messages were read
+	More       int            // consumers that are not shown
+	Others     []consumerLine // those that are not listed, and have leases
+	MoreOthers int            // that are not shown
+	Counted    int            // leased messages that were read
+	All        bool           // all leased messages were read
+	Of         consumerLine   // the consumer whose messages are shown, if the address names one
+	Messages   []chanqadmin.Entry
+	MoreOf     int // messages that are not shown
 }
 
-// heldLine is how many messages a consumer holds.
-type heldLine struct {
-	Holder string
-	Count  int
-}
-
-// consumersListed and othersListed bound the page of consumers.
-const consumersListed, othersListed = 500, 200
+// consumersListed, othersListed and heldListed bound the page of consumers.
+const consumersListed, othersListed, heldListed = 500, 200, 200
 
 // leasesLooked is the most leased messages that are read to count those of each consumer.
 const leasesLooked = 1000
 
 func (h *Handler) consumers(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
+	of, _ := chanq.ParseID(v.URL.Query().Get("of"))
 	q, kind, err := h.open(v)
+	if err != nil {
+		return nil, err
+	}
+	now, err := q.Now(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -258,25 +262,45 @@ func (h *Handler) consumers(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := consumersData{Consumers: consumerLines(consumers), Counted: len(leased.Entries), All: leased.Next == ""}
-	held := map[chanq.ID]int{}
-	names := map[chanq.ID]string{}
+	data := consumersData{Consumers: consumerLines(consumers, now), Counted: len(leased.Entries), All: leased.Next == ""}
+	held := map[chanq.ID][]chanqadmin.Entry{}
 	for _, e := range leased.Entries {
-		held[e.Consumer]++
-		names[e.Consumer] = holder(e)
+		held[e.Consumer] = append(held[e.Consumer], e)
 	}
-	for i, c := range data.Consumers {
-		data.Consumers[i].Holds = grouped(int64(held[c.ID]))
-		if !data.All {
-			data.Consumers[i].Holds += "+"
+	for id, list := range held {
+		if !slices.ContainsFunc(consumers, func(c chanqadmin.ConsumerInfo) bool { return c.ID == id }) {
+			data.Others = append(data.Others, consumerLine{ConsumerInfo: chanqadmin.ConsumerInfo{ID: id, Name: holder(list[0])}, Silent: true})
 		}
-		delete(held, c.ID)
 	}
-	for id, n := range held {
-		data.Others = append(data.Others, heldLine{names[id], n})
+	for _, lines := range [][]consumerLine{data.Consumers, data.Others} {
+		for i := range lines {
+			l := &lines[i]
+			list := held[l.ID]
+			longestFirst(list)
+			if l.Holds = grouped(int64(len(list))); !data.All {
+				l.Holds += "+"
+			}
+			if len(list) > 0 {
+				l.Longest = list[0].HeldSince
+			}
+			if l.ID == of && !of.IsZero() {
+				data.Of = *l
+				data.Messages, data.MoreOf = upTo(list, heldListed)
+			}
+		}
 	}
-	slices.SortFunc(data.Others, func(a, b heldLine) int { return b.Count - a.Count })
+	for i := range data.Messages {
+		h.conceal(v, name, &data.Messages[i])
+	}
+	slices.SortFunc(data.Others, func(a, b consumerLine) int {
+		return cmp.Or(cmp.Compare(len(held[b.ID]), len(held[a.ID])), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
 	data.Consumers, data.More = upTo(data.Consumers, consumersListed)
 	data.Others, data.MoreOthers = upTo(data.Others, othersListed)
 	return &answer{view: &view{Page: "consumers", Tab: "consumers", Name: "Consumers of " + name, Queue: name, Kind: kind, Data: data}}, nil
+}
+
+// longestFirst sorts leased messages by how long they have been held. On an ordered queue that is not known: they keep their order.
+func longestFirst(list []chanqadmin.Entry) {
+	slices.SortStableFunc(list, func(a, b chanqadmin.Entry) int { return a.HeldSince.Compare(b.HeldSince) })
 }

@@ -283,10 +283,67 @@ func TestConsumersAreListedWithTheirMessages(t *testing.T) {
 	})
 }
 
+// Its program is killed: its row is not renewed. The longest-held message is first.
+func TestTheLeasesOfAConsumerThatIsNotHeardAreReleasedOnItsPage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("a")})
+		shop.Consume(shop.Mail, "low", 2)
+		time.Sleep(3 * time.Second)
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("b"), Priority: chanq.PriorityHigh})
+		time.Sleep(3 * time.Second)
+		s := shop.open(everything)
+		page := s.see("/q/mail/messages?state=leased")
+		held := regexp.MustCompile(`data-label="Held for">([^<]*)<`).FindAllStringSubmatch(page, -1)
+		require.Len(t, held, 2)
+		require.Equal(t, []string{"6 s", "3 s"}, []string{held[0][1], held[1][1]}, "whatever their priorities")
+		of := regexp.MustCompile(`consumers\?of=([0-9a-f-]+)#messages">low<`).FindStringSubmatch(s.see("/q/mail/consumers"))
+		require.NotNil(t, of)
+		page = s.see("/q/mail/consumers?of=" + of[1])
+		require.Equal(t, 2, strings.Count(page, `data-label="Held for"`))
+		require.NotContains(t, page, "Release leases", "it is heard")
+		require.NotContains(t, page, "not heard")
+		release := func(sure string) reply {
+			return s.post("mail", "token", s.token("/q/mail/"), "do", "release", "id", of[1], "back", "consumers", "sure", sure)
+		}
+		r := release("yes")
+		require.Equal(t, http.StatusConflict, r.StatusCode)
+		require.Contains(t, r.text, "This consumer is running.")
+		id, err := chanq.ParseID(of[1])
+		require.NoError(t, err)
+		_, err = shop.DB.ExecContext(t.Context(), "UPDATE chanq__consumers SET heard_at = heard_at - 60000 WHERE id = ?", id[:])
+		require.NoError(t, err)
+		page = s.see("/q/mail/consumers?of=" + of[1])
+		require.Contains(t, page, "not heard for 1 min")
+		require.Contains(t, page, "Release leases")
+		r = release("")
+		require.Contains(t, r.text, "a handler of it still runs")
+		require.Contains(t, r.text, "This changes 2 messages.")
+		require.Equal(t, 2, shop.Stats(shop.Mail).Leased)
+		r = release("yes")
+		require.Contains(t, r.text, "2 messages are released.")
+		require.NotContains(t, shop.open(chanqweb.Rights{}).see("/q/mail/consumers?of="+of[1]), "Release leases", "without the right")
+	})
+}
+
+// Nothing runs but the web UI.
+func TestTheChartsHaveTheCountsThatTheWebUIHasRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("a")})
+		s := shop.open(chanqweb.Rights{})
+		for range 20 {
+			s.see("/q/mail/")
+			time.Sleep(2 * time.Second)
+		}
+		require.Regexp(t, `ready <b>1</b>`, s.see("/q/mail/"))
+		require.NotContains(t, s.see("/q/mail/"), "There is no history")
+	})
+}
+
 func TestTheWebUIReportsAMissingHistory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
 		text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = webshop.Waves{} }).see("/q/mail/?span=week")
 		require.NotContains(t, text, "There is no history")
 		require.Contains(t, text, "7 days ago")

@@ -53,6 +53,7 @@ type opened struct {
 
 // details are shown on the page of a queue only.
 type details struct {
+	Now       time.Time // by the clock of the database
 	Consumers []chanqadmin.ConsumerInfo
 	Pause     chanqadmin.Pause
 }
@@ -192,6 +193,9 @@ func (s *store) newWatched(name string) *watched {
 	w.findings.begin, w.findings.within = s.placeToLook(w), 2*chanqfindings.Patience
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
 		return using(s, w, func(q *chanqadmin.Queue) (d details, err error) {
+			if d.Now, err = q.Now(ctx); err != nil {
+				return d, err
+			}
 			if d.Consumers, err = q.Consumers(ctx); err == nil {
 				d.Pause, err = q.Paused(ctx)
 			}
@@ -201,6 +205,9 @@ func (s *store) newWatched(name string) *watched {
 	w.details.begin = s.placeOf(w)
 	history := func(last, step time.Duration) *reader[[]chanqadmin.Sample] {
 		r := newReader(s.life, chanqadmin.StepFine, func(ctx context.Context) ([]chanqadmin.Sample, error) {
+			if stats, q := w.stats.known(), w.opened.known().Value.queue; q != nil && !stale(stats.At, time.Now()) && s.source == nil {
+				_ = q.Record(ctx, stats.Value) // no other program may count; the role may lack the permission
+			}
 			return s.history(ctx, w, time.Now().Add(-last), step)
 		})
 		if s.source == nil {

@@ -86,8 +86,14 @@ func (p *pages) functions() template.FuncMap {
 			return map[string]any{"List": list, "Root": of.Root, "Queue": of.Data.(batchData).Queue}
 		},
 		"times": func(t time.Time, now time.Time) map[string]any { return map[string]any{"At": t, "Now": now} },
-		"consumers": func(list []consumerLine, now time.Time, holds bool) map[string]any {
-			return map[string]any{"List": list, "Now": now, "Holds": holds}
+		"since": func(t, now time.Time) string {
+			if t.IsZero() {
+				return "–"
+			}
+			return lasting(now.Sub(t))
+		},
+		"consumers": func(list []consumerLine, v *view, page bool) map[string]any {
+			return map[string]any{"List": list, "View": v, "Page": page}
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 )
 
 // Errors of the database and its driver contain names of hosts, users and statements. The log receives the error, and the visitor sees a
@@ -25,6 +26,7 @@ var (
 	errNoToken   = &refusal{403, "This form comes from another site, or is older than the last restart of the web UI. Go back, reload the page, and repeat the change."}
 	errForm      = &refusal{400, "This form has a field that is missing or not valid."}
 	errUnknown   = &refusal{503, "The database did not confirm the change in time: the outcome is unknown. Look at the queue before you repeat it."}
+	errHeard     = &refusal{409, "This consumer is running. Stop its process first, and release its leases when it has not been heard for 25 s. Nothing was changed."}
 	errNotDone   = &refusal{503, "The database did not answer in time. Nothing was changed."}
 	errNoPlace   = &refusal{400, "The cursor in the address is not valid. Begin with the first page."}
 
@@ -52,6 +54,8 @@ func asRefusal(ctx context.Context, err error) *refusal {
 		return errNoQueue
 	case errors.Is(err, chanq.ErrNotFound):
 		return errNoMessage
+	case errors.Is(err, chanqadmin.ErrHeard):
+		return errHeard
 	case errors.Is(err, chanq.ErrNewerSchema):
 		return errNewer
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):

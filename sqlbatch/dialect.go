@@ -90,15 +90,15 @@ type Names struct {
 // Migration is one numbered step of the schema.
 type Migration struct {
 	Number     int
-	Former     Former
+	Formers    []Former
 	Statements []string // create what is missing; each can be run again
 	// Registry is how many of the first migration's statements create the table of queues. After them the version can be read, before the rest
 	// is run.
 	Registry int
 }
 
-// Former adds columns to the tables of an earlier version, before the statements of a migration, where no statement can itself look whether
-// the columns exist. It is zero if nothing is required.
+// Former adds columns to a table of an earlier version, before the statements of a migration, where no statement can itself look whether
+// they exist.
 type Former struct {
 	Ask string // returns a row if Add must be run
 	Add []string
@@ -115,7 +115,7 @@ type Fresh struct {
 // program that may use the queue, and features, a bit for each property that a program must know. A program refuses a greater min_version
 // and a bit that is not in Features. A greater version alone does not keep a program from working.
 //
-// Version 3 has two columns, noticed_at and history, that programs of version 2 (Least) do not need.
+// Version 3 has columns, noticed_at, history and heard_at, that programs of version 2 (Least) do not need.
 const (
 	Version  = 3
 	Least    = 2
@@ -321,6 +321,9 @@ type Queue interface {
 	Cancel([][16]byte) Statement
 	// RunNow makes messages of a plain queue due now that are scheduled, and returns their ids.
 	RunNow([][16]byte) Statement
+	// Surrender ends the leases that a consumer has of these messages, and returns their ids. On a plain queue that is what a Rescue does with
+	// expired leases, except that the messages keep their places. On an ordered queue the leases expire, as with the consumer's membership.
+	Surrender(consumer [16]byte, ids [][16]byte) Statement
 	// Discard deletes dead messages and returns their ids.
 	Discard([][16]byte) Statement
 	// Purge deletes up to n messages of a state, of live ones those of Window.Priority, and returns id and place of each: when a dead or done
@@ -367,11 +370,12 @@ type Queue interface {
 	// for a day. Leave deletes a consumer. No result.
 	Join(Consumer) Statement
 	Leave(id [16]byte) Statement
-	// Consumers returns the live consumers of this queue, in the order in which they joined: id, name, host, process, since, until.
+	// Consumers returns the live consumers of this queue, in the order in which they joined: id, name, host, process, since, until, and when the
+	// last Join was (that of a program of version 2: now).
 	Consumers() Statement
 
 	// Sample adds to the queue's samples, and creates missing ones. An empty Sample only reads. It returns step, and 1 if that sample has a
-	// Depth by now, or 0. It does this for the least step, and possibly for the others.
+	// Depth by now, or, on PostgreSQL, if this session may not write it, or 0. It does this for the least step, and possibly for the others.
 	Sample(Sample) Statement
 	// Samples returns the samples of a step that begin at since (Unix milliseconds) or later, oldest first: at; ready, scheduled, leased,
 	// dead, oldest (milliseconds), NULL each if no Depth was counted; sent, acked, nacked, died, delivered, waited (milliseconds).

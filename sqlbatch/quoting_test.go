@@ -46,7 +46,10 @@ func FuzzQuoting(f *testing.F) {
 func standardTexts(d sqlbatch.Dialect, n sqlbatch.Names) []string {
 	var texts []string
 	for _, m := range d.Migrations(n) {
-		texts = slices.Concat(texts, []string{m.Former.Ask}, m.Former.Add, m.Statements)
+		for _, f := range m.Formers {
+			texts = slices.Concat(texts, []string{f.Ask}, f.Add)
+		}
+		texts = append(texts, m.Statements...)
 	}
 	q := d.Queue(n)
 	calls := suite.Calls(q, "a")

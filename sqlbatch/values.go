@@ -319,6 +319,9 @@ type Consumer struct {
 	For     time.Duration // how long until it counts as gone, unless it joined for longer, or joins again
 }
 
+// HeardFor is how long a consumer counts as running after a heartbeat, whatever its leases. Of two heartbeats in this time one may fail.
+const HeardFor = 25 * time.Second
+
 // Sample is what a process adds to the samples of a queue: for each of SampleSteps, to the sample that contains the time
 // of the database's clock. The zero value adds nothing.
 type Sample struct {

@@ -15,8 +15,8 @@ func (a *app) consumersCommand() *cobra.Command {
 	return a.shardsFlag(&cobra.Command{
 		Use:   "consumers [QUEUE...]",
 		Short: "List the consumers",
-		Long: `Lists consumers: name, host, process, start time, and when their registration
-expires. A crashed consumer stays listed for one lease (30 s by default).`,
+		Long: `Lists consumers, with their last heartbeats: one every 10 s. A crashed consumer stays listed
+for 25 s, in an ordered queue for one lease (30 s by default).`,
 		Example: `  chanq consumers --db jobs.db
   chanq consumers --db jobs.db -o json mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -28,7 +28,7 @@ expires. A crashed consumer stays listed for one lease (30 s by default).`,
 			all, err := eachQueue(cmd.Context(), a, c, queues, func(ctx context.Context, q look) (all []consumerLine, err error) {
 				list, err := q.Consumers(ctx)
 				for _, info := range list {
-					all = append(all, consumerLine{q.Name(), q.shard(), info.ID, info.Name, info.Host, info.Process, info.Since.UTC(), info.Until.UTC()})
+					all = append(all, consumerLine{q.Name(), q.shard(), info.ID, info.Name, info.Host, info.Process, info.Since.UTC(), info.Heard.UTC(), info.Until.UTC()})
 				}
 				return all, err
 			})
@@ -55,13 +55,14 @@ type consumerLine struct {
 	Host    string    `json:"host"`
 	Process int       `json:"process"`
 	Since   time.Time `json:"since"`
+	Heard   time.Time `json:"heard"`
 	Until   time.Time `json:"until"`
 }
 
 func consumersTable(list []consumerLine) [][]string {
-	rows := [][]string{{"QUEUE", "NAME", "HOST", "PROCESS", "SINCE", "UNTIL", "ID"}}
+	rows := [][]string{{"QUEUE", "NAME", "HOST", "PROCESS", "SINCE", "HEARD", "ID"}}
 	for _, c := range list {
-		rows = append(rows, []string{label(c.Queue, c.Shard), brief(c.Name, 40), brief(c.Host, 40), strconv.Itoa(c.Process), clock(c.Since), clock(c.Until), c.ID.String()})
+		rows = append(rows, []string{label(c.Queue, c.Shard), brief(c.Name, 40), brief(c.Host, 40), strconv.Itoa(c.Process), clock(c.Since), clock(c.Heard), c.ID.String()})
 	}
 	return rows
 }

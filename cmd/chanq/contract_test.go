@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
 )
 
 // contract is the output of each command with -o json: the kind of value on each line, and the keys of
@@ -22,7 +24,7 @@ var contract = map[string]string{
 	"cancel":           "{cancelled}",
 	"causes":           "{groups more}",
 	"configure":        "{kind max_attempts max_body queue retain retain_dead}",
-	"consumers":        "[{host id name process queue since until}]",
+	"consumers":        "[{heard host id name process queue since until}]",
 	"demo":             "{changed differences duplicated lost skipped verified}",
 	"doctor":           "[{check found queue? remedy? status}]",
 	"drop":             "{dropped queue}",
@@ -34,6 +36,7 @@ var contract = map[string]string{
 	"purge":            "{purged}",
 	"redrive":          "{redriven}",
 	"receive":          "{attempt body enqueued_at fence id priority}",
+	"release":          "{released}",
 	"resume":           "{paused queue}",
 	"run":              "{due}",
 	"schedule list":    "[{catch_up ensured last? line name next overlap pause_reason? paused? paused_by? queue type? zone}]",
@@ -90,6 +93,7 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 		"run": func() []string {
 			return []string{"--db", db, "mail", succeed(t, "", "send", "--db", db, "--delay", "1h", "mail", "x").lines()[0]}
 		},
+		"release":         func() []string { return []string{"--db", db, "--yes", "mail", chanq.NewID().String()} },
 		"schedule pause":  func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },
 		"schedule remove": func() []string { ensured(t, db, "other"); return []string{"--db", db, "other"} },
 		"schedule resume": func() []string { ensured(t, db, "nightly"); return []string{"--db", db, "nightly"} },

@@ -85,8 +85,12 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 	holder := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.Consumer.IsZero() })
 	keyed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Key != "" })
 	typed := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Type != "" })
+	held := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return !e.HeldSince.IsZero() })
+	if held { // the longest first
+		slices.SortStableFunc(list, func(a, b chanqadmin.Entry) int { return a.HeldSince.Compare(b.HeldSince) })
+	}
 	dead := slices.ContainsFunc(list, func(e chanqadmin.Entry) bool { return e.Cause != 0 })
-	row := func(first []string, key, kind, expires, by, cause string, last ...string) []string {
+	row := func(first []string, key, kind, expires, since, by, cause string, last ...string) []string {
 		if keyed {
 			first = append(first, key)
 		}
@@ -96,6 +100,9 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 		if expiry {
 			first = append(first, expires)
 		}
+		if held {
+			first = append(first, since)
+		}
 		if holder {
 			first = append(first, by)
 		}
@@ -104,10 +111,10 @@ func (a *app) entries(list []chanqadmin.Entry) error {
 		}
 		return append(first, last...)
 	}
-	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "TYPE", "EXPIRES", "LEASED BY", "CAUSE", "LAST ERROR", "BODY")}
+	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "TYPE", "EXPIRES", "HELD FOR", "LEASED BY", "CAUSE", "LAST ERROR", "BODY")}
 	for _, e := range list {
 		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(at(e))}
-		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), holderName(e), e.Cause.String(), brief(e.LastError, 40), brief(string(e.Body), 60)))
+		rows = append(rows, row(first, brief(e.Key, 40), brief(e.Type, 40), clock(e.ExpiresAt), heldFor(e), holderName(e), e.Cause.String(), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
 }
@@ -121,6 +128,14 @@ func at(e chanqadmin.Entry) time.Time {
 		return e.EndedAt
 	}
 	return e.DueAt
+}
+
+// heldFor returns how long a leased message has been held, by this machine's clock.
+func heldFor(e chanqadmin.Entry) string {
+	if e.HeldSince.IsZero() {
+		return "-"
+	}
+	return max(time.Since(e.HeldSince).Round(time.Second), 0).String()
 }
 
 // holderName returns the holder's name, otherwise its ID: the name of a consumer is deleted after a

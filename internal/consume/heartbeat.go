@@ -18,9 +18,9 @@ type heartbeat struct {
 	known sqlbatch.Policy // as of the last heartbeat
 }
 
-// heardFor is how long a consumer of a plain queue counts as running after a heartbeat, whatever LeaseFor is. Of two
-// heartbeats in this time one may fail. One that owns slots counts as running as long as its membership lasts.
-const heardFor = 25 * time.Second
+// heardEvery is the maximum time between two heartbeats, whatever LeaseFor is. A consumer of a plain queue is listed
+// for sqlbatch.HeardFor after one; one that owns slots as long as its membership lasts.
+const heardEvery = sqlbatch.HeardFor * 2 / 5
 
 // run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages
 // might still be leased. The consumer's end waits for that last statement, and nothing else waits for run.
@@ -29,9 +29,9 @@ func (h *heartbeat) run(ctx context.Context) {
 	defer chore.End()
 	former, _ := h.of.membership.Until()
 	for ctx.Err() == nil {
-		as, pause := h.cfg.Consumer, h.cfg.LeaseFor/3
+		as, pause := h.cfg.Consumer, min(h.cfg.LeaseFor/3, heardEvery)
 		if h.of.owner.order == nil {
-			as.For, pause = heardFor, min(pause, heardFor*2/5)
+			as.For = sqlbatch.HeardFor
 		}
 		as.ID = h.of.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()

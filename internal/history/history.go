@@ -66,7 +66,7 @@ func (r *Recorder) Add(s sqlbatch.Sample) {
 		if mine {
 			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
-			_, _ = r.note(ctx, true) // after an error the next sample includes the counts
+			_, _ = r.note(ctx, false) // after an error the next sample includes the counts
 		}
 	})
 }
@@ -139,7 +139,10 @@ func (r *Recorder) run(stop context.Context) {
 	defer task.End()
 	thin := base.Now() // when old samples are deleted next: immediately, even in a program that is started every minute
 	var unthinned error
-	batch.Sleep(stop, r.Every/2+rand.N(r.Every/2))
+	// In each period of Every at the same time, however long statements take: each sample of a steady program has the
+	// counts of one period. Not near the end of a period, since two clocks differ.
+	phase := r.Every/10 + rand.N(r.Every*4/5)
+	batch.Sleep(stop, r.until(phase))
 	for first := true; ; first = false {
 		last := stop.Err() != nil
 		if last && first {
@@ -167,8 +170,13 @@ func (r *Recorder) run(stop context.Context) {
 			return
 		}
 		task.Report(err)
-		batch.Sleep(stop, r.Every)
+		batch.Sleep(stop, r.until(phase))
 	}
+}
+
+// until returns the time until the next phase of a period.
+func (r *Recorder) until(phase time.Duration) time.Duration {
+	return r.Every - (time.Duration(time.Now().UnixNano())-phase)%r.Every
 }
 
 // note adds the counts since the last call to the current sample. Unless it is the last call, it also counts the

@@ -135,8 +135,37 @@ func TestAProgramThatOnlySendsAddsItsCountsOnce(t *testing.T) {
 		require.Equal(t, 1, f.now().samples, "and does not repeat it")
 		f.Add(sqlbatch.Sample{Sent: 1})
 		time.Sleep(time.Hour)
-		require.Equal(t, 2, f.now().samples)
+		require.Equal(t, 3, f.now().samples, "its counts, and those of the messages")
 		require.EqualValues(t, 3, f.now().sent)
-		require.Zero(t, f.now().counts, "it counts no messages")
+		require.Equal(t, 1, f.now().counts, "it counts the messages, unless its sample has failed")
+	})
+}
+
+// The statements of a program take different times, as on a loaded machine: each period still has the counts of one.
+func TestASteadyProgramAddsTheSameToEachPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		sums, run := map[time.Time]int64{}, f.Recorder.Run
+		f.Recorder.Run = func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+			before := f.did.sent
+			err := run(ctx, st, scan)
+			sums[time.Now().Truncate(Every)] += f.did.sent - before
+			time.Sleep(time.Duration(len(sums)) * 10 * time.Millisecond)
+			return err
+		}
+		leave := f.Join()
+		began := time.Now()
+		for time.Since(began) < 10*time.Minute {
+			f.Add(sqlbatch.Sample{Sent: 2})
+			time.Sleep(100 * time.Millisecond)
+		}
+		first, last := began.Truncate(Every), time.Now().Truncate(Every)
+		leave()
+		require.Len(t, sums, 61, "the last has the rest")
+		for at, sum := range sums {
+			if at.After(first) && at.Before(last) {
+				require.InDelta(t, 200, sum, 2, "%v", at)
+			}
+		}
 	})
 }

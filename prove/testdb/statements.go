@@ -25,11 +25,11 @@ func MigrateTables(t testing.TB, d sqlbatch.Dialect, db *sql.DB, n sqlbatch.Name
 	defer conn.Close()
 	texts := d.Begin()
 	for _, m := range d.Migrations(n) {
-		if m.Former.Ask != "" {
-			former, err := Rows(ctx, conn, sqlbatch.Statement{Text: m.Former.Ask})
+		for _, f := range m.Formers {
+			former, err := Rows(ctx, conn, sqlbatch.Statement{Text: f.Ask})
 			require.NoError(t, err)
 			if len(former) > 0 {
-				texts = append(texts, m.Former.Add...)
+				texts = append(texts, f.Add...)
 			}
 		}
 		texts = append(texts, m.Statements...)

@@ -188,11 +188,14 @@ chosen AS MATERIALIZED (
 )
 UPDATE {live} AS q
 SET due_at = CASE WHEN q.lapses BETWEEN 1 AND $4::integer - 2 THEN (SELECT now FROM t) + floor(random() * {scatter of q.lapses})::bigint ELSE q.due_at END,
-    lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN (SELECT now << {fence bits} FROM t) ELSE q.fence + 1 END, lapses = least(q.lapses + 1, {last lapse}), leased_by = NULL,
-    history = ` + expired(`q.lease_until`, `q.lease_until - (q.fence >> {fence bits})`, `q.leased_by`) + `
+    ` + lapsed + `
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.due_at`
+
+// lapsed ends a lease that has expired, or whose consumer is not heard. The fence has the time of the claim.
+var lapsed = `lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN {now} << {fence bits} ELSE q.fence + 1 END, lapses = least(q.lapses + 1, {last lapse}), leased_by = NULL,
+    history = ` + expired(`least(q.lease_until, {now})`, `least(q.lease_until, {now}) - (q.fence >> {fence bits})`, `q.leased_by`)
 
 func (q *queue) Rescue(r sqlbatch.RescueParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.rescue, Args: []any{int64(r.Priority), r.From.Due, r.From.ID[:], int64(r.MaxCrashes)}}

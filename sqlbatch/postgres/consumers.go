@@ -12,11 +12,11 @@ const joinText = `WITH came AS MATERIALIZED (
   SELECT 1 AS one WHERE NOT EXISTS (SELECT FROM {consumers} AS m WHERE m.id = $1::uuid AND m.until > {now})
 ),
 here AS (
-  INSERT INTO {consumers} AS m (id, since, until, process, queue, name, host)
-  SELECT $1::uuid, t.now, t.now + $2::bigint, $3::bigint, {name}, convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
+  INSERT INTO {consumers} AS m (id, since, until, heard_at, process, queue, name, host)
+  SELECT $1::uuid, t.now, t.now + $2::bigint, t.now, $3::bigint, {name}, convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
   FROM (SELECT {now} AS now) AS t
   ON CONFLICT (id) DO UPDATE SET
-    until = greatest(m.until, excluded.until), process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
+    until = greatest(m.until, excluded.until), heard_at = excluded.heard_at, process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
   RETURNING m.id
 )
 DELETE FROM {consumers}
@@ -37,7 +37,7 @@ func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.leave, Args: []any{hexID(id)}}
 }
 
-const consumersText = `SELECT uuid_send(m.id) AS id, convert_to(m.name, {encoding}) AS name, convert_to(m.host, {encoding}) AS host, m.process, m.since, m.until
+const consumersText = `SELECT uuid_send(m.id) AS id, convert_to(m.name, {encoding}) AS name, convert_to(m.host, {encoding}) AS host, m.process, m.since, m.until, coalesce(m.heard_at, {now}) AS heard_at
 FROM {consumers} AS m
 WHERE m.queue = {name} AND m.until > {now}
 ORDER BY m.since, m.id`

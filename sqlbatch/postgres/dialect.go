@@ -78,19 +78,19 @@ type texts struct {
 	ordered bool
 	begun   string // enqueue, with the start time of the transaction, and the number that begin drew
 
-	enqueue, enqueueNew, find, look, claim, contents, nextDue, dueOrLocked, rescan, rescue string
-	version, problems, missing, clock, record, stats, empty, get, part, cancel, runNow     string
-	discard, queues, lock, wear, vacuum                                                    string
-	causes, walk, walkGroup, walkBare                                                      string
-	bodies                                                                                 map[bool]string // true: of dead messages
-	drop                                                                                   []string
-	keep, replace                                                                          string // of a plain queue
-	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                  string
-	trim                                                                                   map[sqlbatch.State]string
-	sample, counted, samples, thin                                                         string
-	slots, takeSlots, giveSlots, slotStats, begin, reach                                   string // of an ordered queue, as are the next fields
-	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered                string
-	peek, browse, purge                                                                    map[sqlbatch.State]string
+	enqueue, enqueueNew, find, look, claim, contents, nextDue, dueOrLocked, rescan, rescue        string
+	version, problems, missing, clock, record, stats, empty, get, part, cancel, runNow, surrender string
+	discard, queues, lock, wear, vacuum                                                           string
+	causes, walk, walkGroup, walkBare                                                             string
+	bodies                                                                                        map[bool]string // true: of dead messages
+	drop                                                                                          []string
+	keep, replace                                                                                 string // of a plain queue
+	redrive, redriveIDs, configure, pause, resume, join, leave, consumers                         string
+	trim                                                                                          map[sqlbatch.State]string
+	sample, counted, samples, thin                                                                string
+	slots, takeSlots, giveSlots, slotStats, begin, reach                                          string // of an ordered queue, as are the next fields
+	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered                       string
+	peek, browse, purge                                                                           map[sqlbatch.State]string
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -126,6 +126,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		part:        r.Replace(partText),
 		cancel:      r.Replace(cancelText),
 		runNow:      r.Replace(runNowText),
+		surrender:   r.Replace(surrenderText(r.ordered)),
 		discard:     r.Replace(discardText),
 		bodies:      map[bool]string{false: r.Replace(bodiesText("{live}")), true: r.Replace(bodiesText("{dead}"))},
 		causes:      r.Replace(causesText),
@@ -222,7 +223,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{version}", strconv.Itoa(sqlbatch.Version), "{least}", strconv.Itoa(sqlbatch.Least), "{kept lapses}", strconv.Itoa(sqlbatch.KeptLapses), "{rescued}", strconv.Itoa(sqlbatch.RescueRows), "{passed}", strconv.Itoa(sqlbatch.PassedRows), "{scatter of q.lapses}", build.Scatter("q.lapses"), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey), "{most type}", strconv.Itoa(sqlbatch.MaxType), "{acked}", strconv.Itoa(sqlbatch.OutcomeAcked),
 		"{by seq}", quote("ix_"+live+"__seq"), "{'by seq'}", literal("ix_"+live+"__seq"), "{due}", quote("ix_"+live+"__due"), "{'due'}", literal("ix_"+live+"__due"), "{key}", quote("ux_"+live+"__dedup"), "{'key'}", literal("ux_"+live+"__dedup"),
-		"{dead}", in+quote(live+"__dead"), "{'dead'}", literal(live+"__dead"), "{'done'}", literal(live+"__done"), "{'queues'}", literal("chanq__queues"), "{dead pk}", quote("pk_"+live+"__dead"),
+		"{dead}", in+quote(live+"__dead"), "{'dead'}", literal(live+"__dead"), "{'done'}", literal(live+"__done"), "{'queues'}", literal("chanq__queues"), "{'samples'}", literal("chanq__samples"), "{'consumers'}", literal("chanq__consumers"), "{dead pk}", quote("pk_"+live+"__dead"),
 		"{dead ended}", quote("ix_"+live+"__dead_ended"), "{'dead ended'}", literal("ix_"+live+"__dead_ended"),
 		"{dead cause}", quote("ix_"+live+"__dead_cause"), "{'dead cause'}", literal("ix_"+live+"__dead_cause"),
 		"{dead key}", quote("ix_"+live+"__dead_dedup"), "{'dead key'}", literal("ix_"+live+"__dead_dedup"),

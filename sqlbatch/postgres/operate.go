@@ -33,6 +33,20 @@ FROM unnest((SELECT $1::uuid[])) AS a (id)
 WHERE q.id = ANY (ARRAY[a.id]) AND q.due_at - {now} > 0
 RETURNING uuid_send(q.id)`
 
+// surrenderText has the path and locks of cancelText. On an ordered queue the row keeps the consumer, so that the next owner of the slot
+// counts the lapse.
+func surrenderText(ordered bool) string {
+	set := lapsed
+	if ordered {
+		set = `lease_until = {now}`
+	}
+	return `UPDATE {live} AS q
+SET ` + set + `
+FROM unnest((SELECT $1::uuid[])) AS a (id)
+WHERE q.id = ANY (ARRAY[a.id]) AND q.leased_by = $2::uuid AND q.lease_until > {now}
+RETURNING uuid_send(q.id)`
+}
+
 // Purges and trims skip locked rows: maintenance never blocks. The ids go through an array, whose length the planner
 // does not know and estimates as ten, so it probes the primary key. Each step begins in the index where the previous
 // one ended.
@@ -187,6 +201,10 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 
 func (q *queue) RunNow(ids [][16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.runNow, Args: []any{packIDs(ids)}}
+}
+
+func (q *queue) Surrender(consumer [16]byte, ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.surrender, Args: []any{packIDs(ids), hexID(consumer)}}
 }
 
 // discardText deletes dead messages by the primary key, as cancelText deletes live ones.

@@ -308,8 +308,11 @@ func TestTheRoleOfAnOperatorSufficesForAllOtherStatements(t *testing.T) {
 		_, err = testdb.Purge(r.ctx, q, state)
 		require.NoError(t, err, state)
 	}
+	_, err = testdb.Admin(q).Release(r.ctx, chanq.NewID(), chanqadmin.Change{})
+	require.NoError(t, err)
+	r.runs(db, orders.Leave([16]byte{}), orders.Surrender([16]byte{}, [][16]byte{{}}), orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}))
 	r.runs(db, orders.Consumers(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
-	r.refuses(db, "DELETE FROM chanq__consumers", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues (name, version) VALUES ('x', 1)")
+	r.refuses(db, "UPDATE chanq__consumers SET until = 0", "DELETE FROM chanq__samples", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues (name, version) VALUES ('x', 1)")
 	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}))
 	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
 }

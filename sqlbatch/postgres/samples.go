@@ -43,10 +43,12 @@ ON CONFLICT (queue, step, at) DO UPDATE SET
   dead = greatest(s.dead, excluded.dead), oldest = greatest(s.oldest, excluded.oldest)
 RETURNING s.step, (s.ready IS NOT NULL)::integer`
 
-// countedText is the statement of an empty Sample: it writes nothing.
-const countedText = `SELECT 10 AS step, EXISTS (
+// countedText is the statement of an empty Sample: it writes nothing. A session that may not write leaves counting to others, since the server
+// would log each refusal.
+const countedText = `SELECT 10 AS step, (EXISTS (
   SELECT FROM {samples} AS s, (SELECT {now} AS now) AS t
-  WHERE s.queue = {name} AND s.step = 10 AND s.at = t.now - t.now % 10000 AND s.ready IS NOT NULL)::integer`
+  WHERE s.queue = {name} AND s.step = 10 AND s.at = t.now - t.now % 10000 AND s.ready IS NOT NULL)
+  OR NOT (has_table_privilege({'samples'}, 'INSERT') AND has_table_privilege({'samples'}, 'UPDATE')) OR current_setting('transaction_read_only') = 'on')::integer AS counted`
 
 func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
 	if s == (sqlbatch.Sample{}) {

@@ -52,7 +52,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, consumersTableText, consumersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, addColumnsText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addColumnsText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, addHeardText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -95,12 +95,14 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 
-// consumersTableText has a row for each consumer of each queue, which the consumer rewrites several times a minute. No
+// consumersTableText has a row for each consumer of each queue, which the consumer rewrites several times a minute. heard_at is when it did so
+// last; until is when its leases end. No
 // index has the changed columns, and there is room on the page: such a write touches no index.
 const consumersTableText = `CREATE TABLE IF NOT EXISTS {consumers} (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
   until   bigint NOT NULL,
+  heard_at bigint,
   process bigint NOT NULL,
   queue   text COLLATE "C" NOT NULL,
   name    text   NOT NULL,
@@ -229,6 +231,15 @@ BEGIN
     ALTER TABLE {live} ADD COLUMN history text;
     ALTER TABLE {dead} ADD COLUMN history text;
     ALTER TABLE {done} ADD COLUMN history text;
+  END IF;
+END
+{$}`
+
+// addHeardText is for the table of version 2, whose programs leave the column NULL. It locks the table only if the column is missing.
+const addHeardText = `DO {$}
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'consumers'}) AND a.attname = 'heard_at') THEN
+    ALTER TABLE {consumers} ADD COLUMN heard_at bigint;
   END IF;
 END
 {$}`

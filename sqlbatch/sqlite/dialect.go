@@ -38,25 +38,25 @@ var remedies = map[string]string{
 // queue has the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew, find, look                           string
-	unkey, keep, replace                                      string // of a plain queue
-	claim, contents, nextDue, rescan, rescue                  string
-	dueOrLocked                                               string
-	ack, archiveInsert, extend                                string
-	nack, snooze, deadLetterInsert, deadLetterDelete, release string
-	version, record, problems, missing, clock                 string
-	stats, empty, get, part, cancel, runNow, discard, queues  string
-	shrink                                                    string
-	causes, walk, walkGroup                                   string
-	bodies                                                    map[bool]string // true: of dead messages
-	drop                                                      []string
-	redriveOldest, redriveListed                              string
-	redriveInsert, redriveDelete, redriveCount                string
-	configure, pause, resume                                  string
-	trim                                                      map[sqlbatch.State]string
-	joinSweep, join, leave, consumers                         string
-	peek, browse, purge                                       map[sqlbatch.State]string
-	sample, counted, samples, thin                            string
+	enqueue, enqueueNew, find, look                                     string
+	unkey, keep, replace                                                string // of a plain queue
+	claim, contents, nextDue, rescan, rescue                            string
+	dueOrLocked                                                         string
+	ack, archiveInsert, extend                                          string
+	nack, snooze, deadLetterInsert, deadLetterDelete, release           string
+	version, record, problems, missing, clock                           string
+	stats, empty, get, part, cancel, runNow, surrender, discard, queues string
+	shrink                                                              string
+	causes, walk, walkGroup                                             string
+	bodies                                                              map[bool]string // true: of dead messages
+	drop                                                                []string
+	redriveOldest, redriveListed                                        string
+	redriveInsert, redriveDelete, redriveCount                          string
+	configure, pause, resume                                            string
+	trim                                                                map[sqlbatch.State]string
+	joinSweep, join, leave, consumers                                   string
+	peek, browse, purge                                                 map[sqlbatch.State]string
+	sample, counted, samples, thin                                      string
 
 	ordered                                       bool // the following fields are only for an ordered queue
 	slots, takeSlots, giveSlots, slotStats, reach string
@@ -75,7 +75,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		ordered: r.ordered,
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), unkey: text(unkeyText), keep: text(overText(keeping)), replace: text(overText(replacing)), find: text(findText), look: text(lookText),
 		claim: text(lanes(claimText, claimLane, claimRange)), contents: text(contentsText),
-		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")), rescue: text(rescueText()),
+		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")), rescue: text(rescueText),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`, failed)), snooze: text(nackOf(`q.attempts - q.lapses - 1`, kept)), deadLetterInsert: text(deadLetterInsertText), deadLetterDelete: text(deadLetterDeleteText),
 		release: text(releaseText),
@@ -83,6 +83,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		stats: text(statsText), empty: text(emptyText), get: text(getText), part: text(partText),
 		cancel:        text(cancelText),
 		runNow:        text(runNowText),
+		surrender:     text(surrenderText(r.ordered)),
 		discard:       text(discardText),
 		bodies:        map[bool]string{false: text(bodiesText + "{live}" + ofIDs), true: text(bodiesText + "{dead}" + ofIDs)},
 		causes:        text(causesText),

@@ -21,6 +21,15 @@ const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 // due_at of a leased message is in the past.
 const runNowText = `UPDATE {live} SET due_at = {now} WHERE id IN ` + listed + ` AND due_at > {now} RETURNING id`
 
+// surrenderText: on an ordered queue the row keeps the consumer, so that the next owner of the slot counts the lapse.
+func surrenderText(ordered bool) string {
+	set := lapsed
+	if ordered {
+		set = `lease_until = {now}`
+	}
+	return `UPDATE {live} AS q SET ` + set + ` WHERE id IN ` + listed + ` AND leased_by = ?2 AND lease_until > {now} RETURNING id`
+}
+
 const discardText = `DELETE FROM {dead} WHERE id IN ` + listed + ` RETURNING id`
 
 const queuesText = `SELECT name FROM {queues} ORDER BY name`
@@ -106,6 +115,10 @@ func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
 
 func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}
+}
+
+func (q *queue) Surrender(consumer [16]byte, ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.surrender, Args: []any{packIDs(ids), consumer[:]}}
 }
 
 func (q *queue) RunNow(ids [][16]byte) sqlbatch.Statement {

@@ -43,12 +43,20 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 		texts = append(slices.Clip(migration1), orderedMigration1...)
 	}
 	r := newRenderer(n)
-	former := sqlbatch.Former{Ask: r.Replace(formerText), Add: r.all([]string{addNoticedText, addToLiveText, addToDeadText, addToDoneText})}
-	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Former: former, Statements: r.all(texts)}}
+	formers := []sqlbatch.Former{
+		{Ask: r.Replace(formerText("{dead_text}", "noticed_at")), Add: r.all([]string{addNoticedText, addToLiveText, addToDeadText, addToDoneText})},
+		{Ask: r.Replace(formerText("'chanq__consumers'", "heard_at")), Add: r.all([]string{addHeardText})},
+	}
+	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Formers: formers, Statements: r.all(texts)}}
 }
 
-// formerText finds the tables of version 2, of which the dead-letter table has no column noticed_at, and none has a history.
-const formerText = `SELECT 1 FROM (SELECT count(*) AS columns, sum(name = 'noticed_at') AS has FROM pragma_table_info({dead_text}, {schema_text})) WHERE columns > 0 AND has = 0`
+// formerText finds a table of version 2, which lacks a column.
+func formerText(table, column string) string {
+	return `SELECT 1 FROM (SELECT count(*) AS columns, sum(name = '` + column + `') AS has FROM pragma_table_info(` + table + `, {schema_text})) WHERE columns > 0 AND has = 0`
+}
+
+// addHeardText changes no row. Programs of version 2 leave the column NULL.
+const addHeardText = `ALTER TABLE {consumers} ADD COLUMN heard_at INTEGER`
 
 // These change no row. noticed_at has no default, which SQLite would apply to the rows that exist: they stay NULL, as old. So the INSERT
 // of a dead message names the column. What programs of version 2 dead-letter in such a file is not noticed.
@@ -100,7 +108,8 @@ var migration1 = []string{
   host    TEXT    NOT NULL,
   process INTEGER NOT NULL,
   since   INTEGER NOT NULL,
-  until   INTEGER NOT NULL
+  until   INTEGER NOT NULL,
+  heard_at INTEGER
 )`,
 	`CREATE TABLE IF NOT EXISTS {live} ({live order}
   id          BLOB    NOT NULL {id key} DEFAULT (` + newID + `),

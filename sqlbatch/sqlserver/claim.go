@@ -324,17 +324,22 @@ OPTION (KEEPFIXED PLAN);
 UPDATE q
 SET due_at = CASE WHEN q.lapses >= 1 AND q.lapses <= @most - 2
         THEN DATEADD(millisecond, CONVERT(int, CONVERT(bigint, SUBSTRING(CONVERT(binary(16), NEWID()), 11, 6)) % {scatter of q.lapses}), @now) ELSE q.due_at END,
-    lease_until = '19700101',
-    fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) THEN @mark ELSE q.fence + 1 END,
-    lapses = CASE WHEN q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
-    leased_by = NULL,
-    history = ` + expired(`DATEDIFF_BIG(millisecond, '19700101', q.lease_until)`, `DATEDIFF_BIG(millisecond, '19700101', q.lease_until) - q.fence / 1048576`) + `
+    ` + lapsed + `
 OUTPUT inserted.id, inserted.priority, DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at
 FROM @lost AS a
 INNER JOIN {live} AS q WITH (XLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
 {entry joins}` + holder("q.leased_by") + `WHERE a.lost = 1 AND q.leased_by IS NOT NULL AND q.lease_until <= @now
 ` + fromListOptions + `;
 `
+
+// lapsed ends a lease that has expired, or whose consumer is not heard. The fence has the time of the claim.
+var lapsed = `lease_until = '19700101',
+    fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) THEN @mark ELSE q.fence + 1 END,
+    lapses = CASE WHEN q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
+    leased_by = NULL,
+    history = ` + expired(lapsedAt, lapsedAt+` - q.fence / 1048576`)
+
+const lapsedAt = `DATEDIFF_BIG(millisecond, '19700101', CASE WHEN q.lease_until < @now THEN q.lease_until ELSE @now END)`
 
 func (q *queue) Rescue(r sqlbatch.RescueParams) sqlbatch.Statement {
 	days, ms := span(r.From.Due)

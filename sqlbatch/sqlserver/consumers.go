@@ -16,12 +16,12 @@ import (
 const joinText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
 UPDATE {consumers} WITH (ROWLOCK)
-SET queue = {name}, name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END
+SET queue = {name}, name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END, heard_at = @now
 WHERE id = @id;
 IF @@ROWCOUNT = 0
 BEGIN
-    INSERT INTO {consumers} WITH (ROWLOCK) (id, queue, name, host, process, since, until)
-    VALUES (@id, {name}, @name, @host, @process, @now, @until);
+    INSERT INTO {consumers} WITH (ROWLOCK) (id, queue, name, host, process, since, until, heard_at)
+    VALUES (@id, {name}, @name, @host, @process, @now, @until, @now);
     DELETE m
     FROM {consumers} AS m WITH (UPDLOCK, READPAST, ROWLOCK)
     WHERE m.until < DATEADD(day, -1, @now);
@@ -55,7 +55,8 @@ func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 const consumersText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT m.id, m.name, m.host, m.process,
        DATEDIFF_BIG(millisecond, '19700101', m.since) AS since,
-       DATEDIFF_BIG(millisecond, '19700101', m.until) AS until
+       DATEDIFF_BIG(millisecond, '19700101', m.until) AS until,
+       DATEDIFF_BIG(millisecond, '19700101', CASE WHEN m.heard_at IS NULL THEN @now ELSE m.heard_at END) AS heard_at
 FROM {consumers} AS m
 WHERE m.queue = {name} AND m.until > @now
 ORDER BY m.since, m.id;

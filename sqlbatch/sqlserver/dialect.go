@@ -55,17 +55,17 @@ type queue struct {
 
 	ack, archive, nack, snooze, release, deadLetter, extend string
 
-	version, record, stats, get, cancel, runNow string
-	peek, browse, purge                         map[sqlbatch.State]string
-	redrive, redriveIDs                         string
-	configure, pause, resume                    string
-	trim                                        map[sqlbatch.State]string
-	discard, queues, lock, drop                 string
-	causes, walk, walkGroup, walkBare           string
-	bodies                                      map[bool]string // true: of dead messages
-	problems, missing, clock, empty, part       string
-	join, leave, consumers                      string
-	sample, counted, samples, thin              string
+	version, record, stats, get, cancel, runNow, surrender string
+	peek, browse, purge                                    map[sqlbatch.State]string
+	redrive, redriveIDs                                    string
+	configure, pause, resume                               string
+	trim                                                   map[sqlbatch.State]string
+	discard, queues, lock, drop                            string
+	causes, walk, walkGroup, walkBare                      string
+	bodies                                                 map[bool]string // true: of dead messages
+	problems, missing, clock, empty, part                  string
+	join, leave, consumers                                 string
+	sample, counted, samples, thin                         string
 
 	// For an ordered queue.
 	slots, takeSlots, giveSlots, slotStats, reach string
@@ -147,6 +147,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		walkBare:    render(walkText("{dead cause}", "d.cause = @cause AND d.fingerprint IS NULL AND ", groupOrder)),
 		cancel:      render(cancelText),
 		runNow:      render(runNowText),
+		surrender:   render(surrenderText(ordered)),
 		discard:     render(discardText),
 		queues:      render(queuesText),
 		lock:        render(lockText),

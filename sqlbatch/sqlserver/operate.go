@@ -91,6 +91,27 @@ func (q *queue) RunNow(ids [][16]byte) sqlbatch.Statement {
 	return call(q.runNow, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 }
 
+// surrenderText has the path and locks of cancelText. On an ordered queue the row keeps the consumer, so that the next owner of the slot
+// counts the lapse.
+func surrenderText(ordered bool) string {
+	set, by := lapsed, holder("q.leased_by")
+	if ordered {
+		set, by = `lease_until = @now`, ""
+	}
+	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
+UPDATE q
+SET ` + set + `
+OUTPUT deleted.id
+` + fromIDs + `INNER JOIN {live} AS q WITH (ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.leased_by = @by AND q.lease_until > @now
+` + by + `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+}
+
+func (q *queue) Surrender(consumer [16]byte, ids [][16]byte) sqlbatch.Statement {
+	return call(q.surrender, "@ids varbinary(8000), @by binary(16)", sql.Named("ids", packIDs(ids)), sql.Named("by", consumer[:]))
+}
+
 // Purges use the index that claims, peeks and trims use, and skip locked rows (READPAST). XLOCK makes the read take
 // locks, so that READPAST works if READ_COMMITTED_SNAPSHOT is on, and that rows which readers have locked are skipped too. Live and dead messages are found as a claim finds them,
 // without a lasting lock on skipped rows, and checked again under the lock: each statement locks a row by its key first,

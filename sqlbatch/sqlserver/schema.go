@@ -62,7 +62,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{schemaText + queuesTableText, consumersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
-			deadTableText, addColumnsText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, convertText, firstRecordText, raiseText},
+			deadTableText, addColumnsText, deadEndedIndexText, deadCauseIndexText, deadKeyIndexText, deadNewIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, addHeardText, convertText, firstRecordText, raiseText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -131,8 +131,14 @@ const consumersTableText = `IF OBJECT_ID({'consumers'}, N'U') IS NULL
         process int NOT NULL,
         since datetime2(3) NOT NULL,
         until datetime2(3) NOT NULL,
+        heard_at datetime2(3) NULL,
         CONSTRAINT {consumers pk} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
+`
+
+// addHeardText is for a table of version 2. Its programs leave the column NULL.
+const addHeardText = `IF COL_LENGTH({'consumers'}, N'heard_at') IS NULL
+    ALTER TABLE {consumers} ADD heard_at datetime2(3) NULL;
 `
 
 // liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key, trigger, indexed view or further index:

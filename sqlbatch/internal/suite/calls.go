@@ -55,6 +55,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"part":          q.Part(id, n, n),
 		"cancel":        q.Cancel([][16]byte{id}),
 		"run-now":       q.RunNow([][16]byte{id}),
+		"surrender":     q.Surrender(id, [][16]byte{id}),
 		"discard":       q.Discard([][16]byte{id}),
 		"bodies":        q.Bodies(sqlbatch.Ready, [][16]byte{id}),
 		"bodies-dead":   q.Bodies(sqlbatch.Dead, [][16]byte{id}),

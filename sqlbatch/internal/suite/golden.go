@@ -82,8 +82,8 @@ func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 		all[fmt.Sprintf("migration-begin-%d", i+1)] = script(text)
 	}
 	for _, m := range d.Migrations(n) {
-		if m.Former.Ask != "" {
-			all[fmt.Sprintf("migration-%d-former", m.Number)] = script(append([]string{m.Former.Ask}, m.Former.Add...)...)
+		for i, f := range m.Formers {
+			all[fmt.Sprintf("migration-%d-former-%d", m.Number, i+1)] = script(append([]string{f.Ask}, f.Add...)...)
 		}
 		for i, text := range m.Statements {
 			all[fmt.Sprintf("migration-%d-%02d", m.Number, i+1)] = script(text)

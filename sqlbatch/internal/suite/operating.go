@@ -24,6 +24,7 @@ var operating = []test{
 	{"StepsThroughTheLivingGoOnWhereTheLastOneEnded", liveWindows},
 	{"CancelDeletesWhatIsLive", cancelled},
 	{"RunNowMakesWhatIsScheduledDue", runNow},
+	{"ASurrenderEndsTheLeasesOfOneConsumer", surrendered},
 	{"ADiscardDeletesTheDeadThatAreMeant", discarded},
 	{"ATrimDeletesWhatEndedLongAgo", trimmed},
 	{"ARedriveMakesADeadMessageNew", redriven},
@@ -455,6 +456,25 @@ func runNow(w *world) {
 	require.Equal(w, ready, w.get(1).of("due_at"))
 	require.ElementsMatch(w, []byte{1, 2, 6}, w.claim(10))
 	require.Len(w, w.run(w.Ack(items[:1])), 1, "its lease is as it was")
+}
+
+// surrendered: a message counts as one whose lease has expired, and its former holder cannot settle it. Others stay as they are.
+func surrendered(w *world) {
+	items := w.leased(1, 2, 3, 4)
+	w.sendAll(5)
+	require.Empty(w, w.run(w.Surrender(ID(7), ids(1, 2))), "of another consumer")
+	w.lapse(4)
+	before := w.get(1).of("due_at")
+	require.ElementsMatch(w, []byte{1, 2}, Numbers(w.run(w.Surrender(Consumer, ids(9, 5, 4, 2, 1)))))
+	require.Equal(w, before, w.get(1).of("due_at"), "it keeps its place")
+	require.Equal(w, list("ready", 1, nil), w.get(1).of("state", "attempts", "leased_by"))
+	require.Empty(w, w.run(w.Surrender(Consumer, ids(1, 2))), "once")
+	require.Empty(w, w.run(w.SkipLocked().Ack(items[:2])), "its fence has grown")
+	require.Empty(w, w.run(w.SkipLocked().Extend(Consumer, items[:2], time.Hour)))
+	rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
+	require.Len(w, rows, 3, "1, 2 and 5")
+	require.Equal(w, []int64{1, 1, 0}, []int64{rows[1].Lapses, rows[2].Lapses, rows[5].Lapses})
+	require.Len(w, w.run(w.Ack(items[2:3])), 1, "its lease is as it was")
 }
 
 func discarded(w *world) {

@@ -72,6 +72,7 @@ var ordered = []test{
 	{"AnOrderedQueueIsToldFromAPlainOne", kindIsKnown},
 	{"ALeaseEndsWithTheMembership", leasesEndWithMembership},
 	{"SlotsAreTakenFromWhoIsGone", slotsAreTaken},
+	{"ASurrenderEndsTheLeasesAsTheEndOfAMembership", surrendersOrdered},
 	{"SlotsAreGivenByTheirFence", slotsAreGiven},
 	{"SlotsAreListedWithTheirOwners", slotsAreListed},
 	{"WhatIsSentWithKeysHasTheOrderOfItsRows", keyedRowsKeepTheirOrder},

@@ -29,6 +29,24 @@ func leasesEndWithMembership(w *world) {
 	require.Equal(w, later, ends(), "a consumer that has left extends nothing")
 }
 
+// surrendersOrdered: the leases end now, and the next owner of the slot marks the messages and counts the lapse, as after the end of the
+// membership.
+func surrendersOrdered(w *world) {
+	w.joinAs(Consumer, time.Hour)
+	w.joinAs(other, time.Hour)
+	w.line(0, "a", 1, 2)
+	w.line(1, "b", 3)
+	w.take(Consumer, 0)
+	require.Len(w, w.run(w.Extend(Consumer, w.items(1, 2), time.Minute)), 2)
+	require.Len(w, w.run(w.Extend(other, w.items(3), time.Minute)), 1)
+	require.Empty(w, w.run(w.Surrender(Consumer, ids(3))), "of another consumer")
+	require.ElementsMatch(w, []byte{1, 2}, Numbers(w.run(w.Surrender(Consumer, ids(1, 2, 3)))))
+	require.Equal(w, []any{"ready", "ready", "leased"}, []any{w.get(1)["state"], w.get(2)["state"], w.get(3)["state"]})
+	require.Equal(w, string(Consumer[:]), w.get(1)["leased_by"], "so that the lapse is counted")
+	w.run(w.Leave(Consumer))
+	require.Len(w, w.take(other, 0), 1)
+}
+
 func slotsAreTaken(w *world) {
 	last := map[int]int64{}
 	take := func(who [16]byte, slots ...int) (taken []int) {

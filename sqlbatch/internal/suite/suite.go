@@ -55,7 +55,7 @@ var consumers = []test{
 // ConsumerNames returns the names in the result of Consumers.
 func ConsumerNames(t require.TestingT, rows [][]any) (names []string) {
 	for _, row := range rows {
-		require.Len(t, row, 6)
+		require.Len(t, row, 7)
 		require.Len(t, row[0], 16)
 		names = append(names, row[1].(string))
 	}
@@ -78,6 +78,7 @@ func consumersComeAndGo(w *world) {
 	two := ID(2)
 	require.Equal(w, list(string(two[:]), "first", "höst", 7), row[:4])
 	require.Equal(w, row[4].(int64)+1000+time.Hour.Milliseconds(), row[5])
+	require.Equal(w, row[4].(int64)+1000, row[6], "it was heard when it came")
 	require.Equal(w, []string{"first", "second"}, w.consumers())
 	other := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})
 	require.Empty(w, w.run(other.Consumers()), "of another queue")
@@ -86,6 +87,12 @@ func consumersComeAndGo(w *world) {
 	again := w.run(w.Consumers())[0]
 	require.Equal(w, row[4], again[4], "it came when it came first")
 	require.Greater(w, again[5], row[5])
+	w.shift("chanq__consumers.heard_at", -time.Minute, "name = 'first'")
+	require.Less(w, w.run(w.Consumers())[0][6], again[6], "until is no sign of life")
+	w.join(2, "first", time.Minute)
+	require.GreaterOrEqual(w, w.run(w.Consumers())[0][6], again[6], "it is heard again")
+	w.exec("UPDATE chanq__consumers SET heard_at = NULL WHERE name = 'first'")
+	require.GreaterOrEqual(w, w.run(w.Consumers())[0][6], again[6], "a program of version 2 is heard")
 	w.join(1, "second", 0)
 	require.Equal(w, []string{"first", "second"}, w.consumers(), "it said that it stays for longer")
 	w.shift("chanq__consumers.until", -time.Hour, "name = 'second'")

@@ -2,6 +2,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq__consumers" (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
   until   bigint NOT NULL,
+  heard_at bigint,
   process bigint NOT NULL,
   queue   text COLLATE "C" NOT NULL,
   name    text   NOT NULL,

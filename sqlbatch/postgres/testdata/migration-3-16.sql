@@ -1,2 +1,7 @@
-UPDATE "public"."chanq_orders" SET attempts = attempts - (lapses - 7), lapses = 7
-WHERE lapses > 7 AND EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND version < 2);
+DO $chanq$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass('"public"."chanq__consumers"') AND a.attname = 'heard_at') THEN
+    ALTER TABLE "public"."chanq__consumers" ADD COLUMN heard_at bigint;
+  END IF;
+END
+$chanq$;

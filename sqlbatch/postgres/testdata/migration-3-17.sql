@@ -1,1 +1,2 @@
-INSERT INTO "public"."chanq__queues" (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms) VALUES ('orders', 3, 2, (extract(epoch FROM statement_timestamp()) * 1000)::bigint, 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0) ON CONFLICT (name) DO NOTHING;
+UPDATE "public"."chanq_orders" SET attempts = attempts - (lapses - 7), lapses = 7
+WHERE lapses > 7 AND EXISTS (SELECT 1 FROM "public"."chanq__queues" WHERE name = 'orders' AND version < 2);

@@ -1,1 +1,1 @@
-UPDATE "public"."chanq__queues" SET version = 3, min_version = 2 WHERE name = 'orders' AND version < 3;
+INSERT INTO "public"."chanq__queues" (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms) VALUES ('orders', 3, 2, (extract(epoch FROM statement_timestamp()) * 1000)::bigint, 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0) ON CONFLICT (name) DO NOTHING;

@@ -15,8 +15,8 @@ chosen AS MATERIALIZED (
 )
 UPDATE "public"."chanq_orders" AS q
 SET due_at = CASE WHEN q.lapses BETWEEN 1 AND $4::integer - 2 THEN (SELECT now FROM t) + floor(random() * CASE WHEN q.lapses = 1 THEN 60000 WHEN q.lapses = 2 THEN 120000 WHEN q.lapses = 3 THEN 240000 WHEN q.lapses = 4 THEN 480000 WHEN q.lapses = 5 THEN 960000 WHEN q.lapses = 6 THEN 1920000 ELSE 3600000 END)::bigint ELSE q.due_at END,
-    lease_until = 0, fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT now << 20 FROM t) ELSE q.fence + 1 END, lapses = least(q.lapses + 1, 32767), leased_by = NULL,
-    history = left(q.lease_until || ' ' || (q.lease_until - (q.fence >> 20)) || ' ' || coalesce(left((SELECT m.name FROM "public"."chanq__consumers" AS m WHERE m.id = q.leased_by), 60), '') || chr(10) || 'the lease expired' || chr(30) || coalesce(q.history, ''), 2000)
+    lease_until = 0, fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20 ELSE q.fence + 1 END, lapses = least(q.lapses + 1, 32767), leased_by = NULL,
+    history = left(least(q.lease_until, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)) || ' ' || (least(q.lease_until, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)) - (q.fence >> 20)) || ' ' || coalesce(left((SELECT m.name FROM "public"."chanq__consumers" AS m WHERE m.id = q.leased_by), 60), '') || chr(10) || 'the lease expired' || chr(30) || coalesce(q.history, ''), 2000)
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.due_at;

@@ -1,1 +1,1 @@
-SELECT id, name, host, process, since, until FROM "main"."chanq__consumers" WHERE queue = 'orders' AND until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY since, id;
+SELECT id, name, host, process, since, until, coalesce(heard_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)) FROM "main"."chanq__consumers" WHERE queue = 'orders' AND until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY since, id;

@@ -5,5 +5,6 @@ CREATE TABLE IF NOT EXISTS "main"."chanq__consumers" (
   host    TEXT    NOT NULL,
   process INTEGER NOT NULL,
   since   INTEGER NOT NULL,
-  until   INTEGER NOT NULL
+  until   INTEGER NOT NULL,
+  heard_at INTEGER
 );

@@ -8,12 +8,12 @@ SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
 UPDATE [dbo].[chanq__consumers] WITH (ROWLOCK)
-SET queue = 'orders', name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END
+SET queue = 'orders', name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END, heard_at = @now
 WHERE id = @id;
 IF @@ROWCOUNT = 0
 BEGIN
-    INSERT INTO [dbo].[chanq__consumers] WITH (ROWLOCK) (id, queue, name, host, process, since, until)
-    VALUES (@id, 'orders', @name, @host, @process, @now, @until);
+    INSERT INTO [dbo].[chanq__consumers] WITH (ROWLOCK) (id, queue, name, host, process, since, until, heard_at)
+    VALUES (@id, 'orders', @name, @host, @process, @now, @until, @now);
     DELETE m
     FROM [dbo].[chanq__consumers] AS m WITH (UPDLOCK, READPAST, ROWLOCK)
     WHERE m.until < DATEADD(day, -1, @now);

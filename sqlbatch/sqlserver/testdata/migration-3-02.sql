@@ -7,5 +7,6 @@ IF OBJECT_ID(N'[dbo].[chanq__consumers]', N'U') IS NULL
         process int NOT NULL,
         since datetime2(3) NOT NULL,
         until datetime2(3) NOT NULL,
+        heard_at datetime2(3) NULL,
         CONSTRAINT [PK_chanq__consumers] PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

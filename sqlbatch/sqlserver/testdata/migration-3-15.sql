@@ -1,2 +1,2 @@
-IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WHERE s.name = 'orders' AND s.version < 2)
-    UPDATE [dbo].[chanq_orders] SET attempts = attempts - (lapses - 7), lapses = 7 WHERE lapses > 7;
+IF COL_LENGTH(N'[dbo].[chanq__consumers]', N'heard_at') IS NULL
+    ALTER TABLE [dbo].[chanq__consumers] ADD heard_at datetime2(3) NULL;

@@ -1,2 +1,3 @@
-IF EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WHERE s.name = 'orders' AND s.version < 3)
-    UPDATE [dbo].[chanq__queues] SET version = 3, min_version = 2 WHERE name = 'orders';
+INSERT INTO [dbo].[chanq__queues] WITH (ROWLOCK) (name, version, min_version, paused, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms)
+SELECT 'orders', 3, 2, 0, SYSUTCDATETIME(), 1, 0, 0, 0, '', 0, 0, 20, 1048576, 0, 0
+WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');

@@ -24,7 +24,7 @@ SET due_at = CASE WHEN q.lapses >= 1 AND q.lapses <= @most - 2
     fence = CASE WHEN q.fence > CONVERT(bigint, 0x7ce66b50e2840000) THEN @mark ELSE q.fence + 1 END,
     lapses = CASE WHEN q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
     leased_by = NULL,
-    history = CONVERT(nvarchar(2000), CONCAT(DATEDIFF_BIG(millisecond, '19700101', q.lease_until), N' ', DATEDIFF_BIG(millisecond, '19700101', q.lease_until) - q.fence / 1048576, N' ', SUBSTRING(h.name, 1, 60), CONVERT(nvarchar(1), 0x0A00),
+    history = CONVERT(nvarchar(2000), CONCAT(DATEDIFF_BIG(millisecond, '19700101', CASE WHEN q.lease_until < @now THEN q.lease_until ELSE @now END), N' ', DATEDIFF_BIG(millisecond, '19700101', CASE WHEN q.lease_until < @now THEN q.lease_until ELSE @now END) - q.fence / 1048576, N' ', SUBSTRING(h.name, 1, 60), CONVERT(nvarchar(1), 0x0A00),
         N'the lease expired', CONVERT(nvarchar(1), 0x1E00), q.history))
 OUTPUT inserted.id, inserted.priority, DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at
 FROM @lost AS a

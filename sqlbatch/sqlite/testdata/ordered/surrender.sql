@@ -1,0 +1,1 @@
+UPDATE "main"."chanq_orders" AS q SET lease_until = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) WHERE id IN (WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 16 FROM n WHERE o + 16 < length(?1)) SELECT substr(?1, o, 16) FROM n) AND leased_by = ?2 AND lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) RETURNING id;
