@@ -233,3 +233,22 @@ func TestASecondConnectionMustBeAvailable(t *testing.T) {
 		}
 	}
 }
+
+// A server refuses an attempt to connect above its limit, also one of the application.
+func TestScarceConnectionsAreBorrowedOneAtATime(t *testing.T) {
+	world(t, 0, func(w *database) {
+		parts := w.consumerAndProducer()
+		parts[0].pool.starve()
+		stop := w.work(parts)
+		for range 1000 {
+			pass(time.Millisecond / 3)
+			require.LessOrEqual(w, w.db.Stats().InUse, 1)
+		}
+		for i, ran := range stop() {
+			require.Positive(w, ran, "%s", parts[i].need.Kind)
+		}
+		for _, p := range parts {
+			p.Close()
+		}
+	})
+}
