@@ -13,10 +13,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Group has the dead messages of one cause whose errors have the same fingerprint: errors that differ only in numbers, identifiers or
-// quoted parts.
+// Group has the dead messages of one cause, or the messages that wait for a retry, whose errors have the same fingerprint: errors that differ
+// only in numbers, identifiers or quoted parts.
 type Group struct {
-	Cause       chanq.Cause `json:"cause"`
+	Cause       chanq.Cause `json:"cause,omitzero"`
 	Fingerprint string      `json:"fingerprint"` // 16 hexadecimal digits, or NoFingerprint
 	// Messages is their number, exact below GroupLimit. If More is set, there are GroupLimit or more.
 	Messages int  `json:"messages"`
@@ -31,7 +31,11 @@ type Group struct {
 
 // Select returns the selection of the group's messages.
 func (g Group) Select() Select {
-	return Select{State: StateDead, Cause: g.Cause, Fingerprint: g.Fingerprint}
+	s := Select{State: StateDead, Cause: g.Cause, Fingerprint: g.Fingerprint}
+	if g.Cause == 0 {
+		s.State = StateScheduled
+	}
+	return s
 }
 
 func (g Group) group() sqlbatch.Group {

@@ -145,10 +145,11 @@ func (q *Queue) look(ctx context.Context, s Select, l List, after *sqlbatch.Plac
 		step = MostListed
 	}
 	filtered := f != sqlbatch.Filter{} || s.State == StateLeased
-	all := true // the last message that was read is in the list, so that there might be no other
+	here := s.State.live() && s.Fingerprint != "" // it is compared here
+	all := true                                   // the last message that was read is in the list, so that there might be no other
 	for rows := l.Limit; looked < mostLooked || all && looked < 2*mostLooked; looked, rows = looked+rows, step {
 		n := rows
-		if f.Among = rows; filtered {
+		if f.Among = rows; filtered && !here {
 			n = l.Limit - len(list)
 		}
 		page, err := q.outlines(ctx, s.State, n, after, f)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -23,7 +24,8 @@ type Select struct {
 	All bool
 
 	// Cause selects dead messages of a cause, and Fingerprint the messages of one of its groups: see Queue.Causes. To select one kind
-	// of error use Group.Select. Fingerprint is 16 hexadecimal digits, or NoFingerprint, and needs Cause.
+	// of error use Group.Select. Fingerprint is 16 hexadecimal digits, or NoFingerprint, and needs Cause. List also compares it with the
+	// live messages that have failed: see Queue.Failing.
 	Cause       chanq.Cause
 	Fingerprint string
 	// Before selects dead and done messages that ended before this time, by the database's clock.
@@ -35,7 +37,7 @@ type Select struct {
 	Key  string
 }
 
-// NoFingerprint is the Select.Fingerprint of dead messages without a fingerprint.
+// NoFingerprint is the Select.Fingerprint of messages without a fingerprint.
 const NoFingerprint = "none"
 
 // LogValue returns the fields that are set; for IDs it returns their number.
@@ -68,9 +70,9 @@ func (q *Queue) check(s *Select) error {
 		return fmt.Errorf("Select.IDs has %d IDs: all other fields except State must be empty", len(s.IDs))
 	case s.State != StateDead && s.Cause != 0:
 		return fmt.Errorf("Select.Cause is %s: must be empty for %s messages, since only dead ones have a cause", s.Cause, s.State)
-	case s.State != StateDead && s.Fingerprint != "":
-		return fmt.Errorf("Select.Fingerprint is %.40q: must be empty for %s messages, since only dead ones have a fingerprint", s.Fingerprint, s.State)
-	case s.Fingerprint != "" && s.Cause == 0:
+	case s.State == StateDone && s.Fingerprint != "":
+		return fmt.Errorf("Select.Fingerprint is %.40q: must be empty for done messages, which have no fingerprint", s.Fingerprint)
+	case s.State == StateDead && s.Fingerprint != "" && s.Cause == 0:
 		return fmt.Errorf("Select.Fingerprint is %.40q without Select.Cause: set Cause, with which the index begins", s.Fingerprint)
 	case s.Fingerprint != "" && s.Fingerprint != NoFingerprint && (err != nil || len(s.Fingerprint) != 16 || fingerprint == 0):
 		return fmt.Errorf("Select.Fingerprint is %.40q: must be 16 hexadecimal digits or %q", s.Fingerprint, NoFingerprint)
@@ -101,6 +103,8 @@ func (s *Select) compared() (field, value string) {
 	switch {
 	case s.Type != "":
 		return "Select.Type", s.Type
+	case s.State.live() && s.Fingerprint != "":
+		return "Select.Fingerprint", s.Fingerprint
 	case s.Key != "":
 		return "Select.Key", s.Key
 	}
@@ -125,8 +129,14 @@ func (s *Select) like(kind, key string) bool {
 	return (s.Type == "" || s.Type == kind) && (s.Key == "" || s.Key == key)
 }
 
+// fingerprintOf returns "" for a live message that has not failed.
 func fingerprintOf(e *Entry) string {
-	if e.Fingerprint == "" {
+	switch number := base.Fingerprint(e.failure()); {
+	case e.State.live() && len(e.History) == 0:
+		return ""
+	case e.State.live() && number != 0:
+		return fmt.Sprintf("%016x", number)
+	case e.Fingerprint == "":
 		return NoFingerprint
 	}
 	return e.Fingerprint
@@ -135,7 +145,7 @@ func fingerprintOf(e *Entry) string {
 // filter returns what the database compares of a list.
 func (s *Select) filter() sqlbatch.Filter {
 	f := sqlbatch.Filter{Type: s.Type, Key: s.Key, Cause: s.Cause}
-	if s.Fingerprint != "" {
+	if s.Fingerprint != "" && !s.State.live() {
 		g := s.group()
 		f.Fingerprint = &g.Fingerprint
 	}

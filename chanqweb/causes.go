@@ -34,15 +34,19 @@ func groupOf(key string) (s chanqadmin.Select, ok bool) {
 
 var aFingerprint = regexp.MustCompile(`^([0-9a-f]{16}|` + chanqadmin.NoFingerprint + `)$`)
 
-// groups returns the groups of a queue, the largest first. more means that there are others.
-func (h *Handler) groups(v *visit, q *chanqadmin.Queue) (list []group, more bool, err error) {
-	causes, err := q.Causes(v.ctx)
+// groups returns the groups of a queue, the largest first, of Causes or Failing.
+func (h *Handler) groups(v *visit, queue string, causes chanqadmin.Causes) (data groupsData) {
+	var list []group
 	for _, g := range causes.Groups {
-		e := chanqadmin.Entry{ID: g.Example, State: chanqadmin.StateDead, Cause: g.Cause, Fingerprint: g.Fingerprint, EndedAt: g.Last, LastError: g.LastError}
-		h.conceal(v, q.Name(), &e)
+		e := chanqadmin.Entry{ID: g.Example, State: g.Select().State, Cause: g.Cause, Fingerprint: g.Fingerprint, EndedAt: g.Last, LastError: g.LastError}
+		h.conceal(v, queue, &e)
 		g.LastError = clip(e.LastError, errorShown)
 		list = append(list, group{g, keyOf(g)})
+		data.Total += g.Messages
+		data.Most, data.AtLeast = max(data.Most, g.Messages), data.AtLeast || g.More
 	}
 	slices.SortStableFunc(list, func(a, b group) int { return cmp.Compare(b.Messages, a.Messages) })
-	return list, causes.More, err
+	data.Groups, data.Others = upTo(list, mostGroups)
+	data.More, data.AtLeast = causes.More, data.AtLeast || causes.More
+	return data
 }

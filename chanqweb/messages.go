@@ -33,7 +33,8 @@ type messagesData struct {
 	List   []chanqadmin.Entry
 	From   chanqadmin.PageToken
 	Next   chanqadmin.PageToken
-	Short  bool // the page has fewer messages than its limit, and there may be more after Next
+	Error  string // the fingerprint of the group that is listed, or ""
+	Short  bool   // the page has fewer messages than its limit, and there may be more after Next
 	// Typed, Keyed, Failed and Held mean that a message has a type, a key, an error, or a holder.
 	Typed, Keyed, Failed, Held bool
 }
@@ -51,8 +52,11 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := messagesData{State: state, Type: printable(bounded(query.Get("type"))), States: states, From: chanqadmin.PageToken(query.Get("from"))}
-	page, err := q.List(v.ctx, chanqadmin.Select{State: state, Type: data.Type}, chanqadmin.List{After: data.From, Limit: messagesAPage})
+	data := messagesData{State: state, Type: printable(bounded(query.Get("type"))), States: states, From: chanqadmin.PageToken(query.Get("from")), Error: query.Get("error")}
+	if data.Error != "" && (state != chanqadmin.StateScheduled || !aFingerprint.MatchString(data.Error)) {
+		return nil, errNoPage
+	}
+	page, err := q.List(v.ctx, chanqadmin.Select{State: state, Type: data.Type, Fingerprint: data.Error}, chanqadmin.List{After: data.From, Limit: messagesAPage})
 	if err != nil {
 		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
 			return nil, errNoPlace // List has rejected the token
@@ -334,8 +338,13 @@ func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 	return life
 }
 
-// failuresData is the data of the page of failures.
+// failuresData is the data of the page of failures: of dead messages, and of those that wait for a retry.
 type failuresData struct {
+	groupsData
+	Failing groupsData
+}
+
+type groupsData struct {
 	Groups  []group
 	Others  int  // groups that are not shown
 	More    bool // there may be more groups
@@ -350,21 +359,20 @@ func (h *Handler) failures(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, more, err := h.groups(v, q)
+	dead, err := q.Causes(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	data := failuresData{Groups: list, More: more, AtLeast: more}
+	failing, err := q.Failing(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	data := failuresData{h.groups(v, name, dead), h.groups(v, name, failing)}
 	cause := ""
-	for _, g := range list {
+	for _, g := range data.Groups {
 		if g.Key == v.URL.Query().Get("group") { // the question is about it
 			cause = g.LastError
 		}
-		data.Total += g.Messages
-		data.Most, data.AtLeast = max(data.Most, g.Messages), data.AtLeast || g.More
-	}
-	if len(list) > mostGroups {
-		data.Groups, data.Others = list[:mostGroups], len(list)-mostGroups
 	}
 	return &answer{view: &view{Page: "failures", Tab: "failures", Name: "Failures in " + name, Queue: name, Kind: kind, Data: data, Cause: cause}}, nil
 }

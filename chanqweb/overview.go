@@ -30,6 +30,7 @@ type queueLine struct {
 	Stats   figures
 	Spark   line
 	In, Out string // messages per second in the last complete minute
+	Failed  string // attempts per second that failed in it
 	Quiet   string // why there are no rates and no recent values in Spark
 	placed
 }
@@ -101,6 +102,7 @@ func (h *Handler) queueLine(v *visit, w *watched) (line queueLine, missing bool)
 		line.Quiet = quietSince(list, chanqadmin.StepMinute, v.now)
 		if last, ok := lastWhole(list, chanqadmin.StepMinute, v.now); ok {
 			line.In, line.Out = perSecond(float64(last.Sent)/chanqadmin.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanqadmin.StepMinute.Seconds())
+			line.Failed = perSecond(float64(last.Nacked+last.Died) / chanqadmin.StepMinute.Seconds())
 		}
 	}
 	return line, errors.Is(stats.Err, chanq.ErrNoSchema)

@@ -491,3 +491,31 @@ func TestAConfigIsChecked(t *testing.T) {
 		require.ErrorContains(t, err, wrong)
 	}
 }
+
+func TestFailuresShowWhatWaitsForARetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		for range 2 {
+			shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x"), Priority: chanq.PriorityUrgent})
+		}
+		leases := testdb.Lease(t, shop.Mail, 2, time.Minute)
+		for i, l := range leases {
+			require.NoError(t, l.Nack(chanq.RetryAfter(time.Hour, fmt.Errorf("order %d <has> no customer", i))))
+			require.NoError(t, l.Wait(t.Context()))
+		}
+		s := shop.open(chanqweb.Rights{})
+		page := s.see("/q/mail/failures")
+		require.Contains(t, page, "2 messages wait for a retry.")
+		require.Contains(t, page, "&lt;has&gt; no customer")
+		link := regexp.MustCompile(`href="[./]*(/q/mail/messages\?state=scheduled&amp;error=[0-9a-f]{16})"`).FindStringSubmatch(page)
+		require.NotNil(t, link)
+		listed := s.see(html.UnescapeString(link[1]))
+		for _, l := range leases {
+			require.Contains(t, listed, "/m/"+l.ID.String())
+			require.Contains(t, s.see("/q/mail/m/"+l.ID.String()), "attempt failed")
+		}
+		require.Contains(t, s.see("/q/mail/messages?state=scheduled&error=0200000000000000"), "No message is scheduled.")
+		require.Equal(t, http.StatusNotFound, s.get("/q/mail/messages?state=dead&error=0200000000000000").StatusCode)
+		require.Contains(t, s.see("/"), "Failed / s")
+	})
+}

@@ -22,7 +22,7 @@ var contract = map[string]string{
 	"batch list":       "[{done ended? id made queue sent}]",
 	"batch status":     "{dead done ended? id left made queue sent}",
 	"cancel":           "{cancelled}",
-	"causes":           "{groups more}",
+	"causes":           "{failing groups more}",
 	"configure":        "{kind max_attempts max_body queue retain retain_dead}",
 	"consumers":        "[{heard host id name process queue since until}]",
 	"demo":             "{changed differences duplicated lost skipped verified}",

@@ -20,6 +20,8 @@ import (
 // Changes of selected messages of a state.
 var adminSelections = []test{
 	{"DeadMessagesAreGroupedByCauseAndFingerprint", causesGroup},
+	{"MessagesThatWaitForARetryAreGroupedByTheirErrors", failingGroups},
+	{"AMessageHasTheHistoryOfItsFailedAttempts", historyOfMessage},
 	{"ManyGroupsArePagedAndBounded", manyCauses},
 	{"ASelectionChangesTheMessagesThatItMatchesAndNoOthers", selections},
 	{"ADryRunChangesNothingAndStopsAtItsLimit", trialRuns},
@@ -580,4 +582,87 @@ func pausedBy(w *world) {
 	found, err = admin.Paused(w.Soon())
 	require.NoError(w, err)
 	require.Regexp(w, `/\d+$`, found.By, "the process")
+}
+
+// failingGroups: neither dead messages nor those that never failed are among them.
+func failingGroups(w *world) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue("failing_"+kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind}})
+		errs := map[string]error{
+			"a": chanq.RetryAfter(time.Hour, errors.New("order 17 is gone")), "b": chanq.RetryAfter(time.Minute, errors.New("order 18 is gone")),
+			"c": chanq.RetryAfter(time.Hour, nil), "d": chanq.DeadLetter(errors.New("order 19 is gone")), "e": chanq.Snooze(time.Hour, errors.New("order 20 is gone")),
+		}
+		ids := map[string]chanq.ID{}
+		for body := range errs {
+			ids[body] = testdb.Send(w, q, testdb.Texts(body)...)[0]
+		}
+		for _, l := range testdb.Lease(w, q, len(errs), time.Hour) {
+			require.NoError(w, l.Nack(errs[l.Body]))
+		}
+		scheduled := 4
+		if kind == chanq.KindPlain {
+			testdb.Send(w, q, chanq.Message[string]{Body: "later", Delay: time.Hour})
+			scheduled++
+		}
+		admin := testdb.Admin(q)
+		w.Eventually("all are settled", func() bool {
+			stats := testdb.Stats(w, q)
+			return stats.Dead == 1 && stats.Scheduled == scheduled
+		})
+		found, err := admin.Failing(w.Soon())
+		require.NoError(w, err)
+		require.False(w, found.More)
+		require.Len(w, found.Groups, 2)
+		gone, none := found.Groups[0], found.Groups[1]
+		require.Equal(w, []any{2, false, chanq.Cause(0)}, []any{gone.Messages, gone.More, gone.Cause})
+		require.Equal(w, []any{1, chanqadmin.NoFingerprint, ids["c"]}, []any{none.Messages, none.Fingerprint, none.Example})
+		require.Equal(w, testdb.Get(w, q, ids["d"]).Fingerprint, gone.Fingerprint, "dead ones with this error have the same")
+		last := testdb.Get(w, q, gone.Example)
+		require.Equal(w, []any{last.LastError, last.History[0].Ended.UTC()}, []any{gone.LastError, gone.Last})
+		require.False(w, gone.First.After(gone.Last))
+		for _, limit := range []int{1, 2, 100} {
+			var listed []chanq.ID
+			for next, pages := chanqadmin.PageToken(""), 0; pages == 0 || next != ""; pages++ {
+				page, err := admin.List(w.Soon(), gone.Select(), chanqadmin.List{After: next, Limit: limit})
+				require.NoError(w, err)
+				for _, e := range page.Entries {
+					listed = append(listed, e.ID)
+				}
+				next = page.Next
+			}
+			require.ElementsMatch(w, []chanq.ID{ids["a"], ids["b"]}, listed, limit)
+		}
+		_, err = admin.Purge(w.Soon(), gone.Select(), chanqadmin.Change{})
+		require.ErrorContains(w, err, "no index has it")
+	}
+}
+
+// historyOfMessage: the handler takes some time and fails, until the message is dead.
+func historyOfMessage(w *world) {
+	const took = 20 * time.Millisecond
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		q := w.Queue("history_"+kind.String(), chanq.Config{Spec: chanq.Spec{Kind: kind, MaxAttempts: 2}})
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		require.Nil(w, testdb.Get(w, q, id).History)
+		c, err := q.Consume(w.Soon(), chanq.ConsumerConfig{Name: "web-6", StopWhenIdle: true})
+		require.NoError(w, err)
+		require.NoError(w, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+			w.Eventually("it is known who handles it", func() bool {
+				consumers, err := testdb.Admin(q).Consumers(w.Soon())
+				return err == nil && len(consumers) == 1
+			})
+			<-time.After(took)
+			return chanq.RetryAfter(0, fmt.Errorf("attempt %d", l.Attempt))
+		}))
+		e := testdb.Get(w, q, id)
+		require.Equal(w, chanqadmin.StateDead, e.State)
+		require.Len(w, e.History, 2)
+		for i, a := range e.History {
+			require.Equal(w, []any{"web-6", fmt.Sprintf("attempt %d", 2-i)}, []any{a.LeasedBy, a.Error})
+			require.GreaterOrEqual(w, a.Took, took)
+			require.Equal(w, a.Ended.Add(-a.Took), a.Started)
+			require.False(w, a.Ended.After(e.EndedAt) || a.Ended.Before(e.EnqueuedAt))
+		}
+		require.False(w, e.History[1].Ended.After(e.History[0].Started), "the last one first")
+	}
 }
