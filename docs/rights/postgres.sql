@@ -56,12 +56,13 @@ GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE ON chanq__schedules TO chanq_producer;
 GRANT SELECT, UPDATE, DELETE ON chanq__schedules TO chanq_operator;
 
--- Part 5, for batches of jobs (package chanqjobs), after the migrator has run
+-- Part 5, for batches of jobs and Once (package chanqjobs), after the migrator has run
 -- chanqjobs.Migrate, or chanq jobs migrate. A program that sends or runs them is
 -- a producer of their queue.
 GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT (id) ON chanq_orders__dead TO chanq_producer; -- how many jobs are dead
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__once TO chanq_producer; -- DELETE: rows whose period is over
 GRANT SELECT ON chanq__batches TO chanq_operator;
 
 -- Part 6, for results and progress of jobs (package chanqjobs), after the migrator has run

@@ -32,9 +32,9 @@ var budgets = map[string]int{
 
 	"docs/guides/handlers.md": 600, "docs/guides/kinds.md": 400, "docs/guides/transactions.md": 700, "docs/guides/batches.md": 350, "docs/guides/fan-out.md": 450,
 	"docs/guides/pipelines.md": 350, "docs/guides/order.md": 880, // from finding a held key to opening it
-	"docs/guides/scheduling.md": 690,                                                                                                // 500 before OnDuplicate, with what a handler must do then
+	"docs/guides/scheduling.md": 730,                                                                                                // 500 before OnDuplicate, with what a handler must do then
 	"docs/guides/status.md":     340,                                                                                                // with results
-	"docs/guides/long-jobs.md":  545, "docs/guides/data.md": 350, /* with keys that change */ "docs/guides/tenants.md": 250, "docs/guides/dead-letters.md": 600, // with deaths in a transaction; 350 left a reader with twenty questions about crashes, 450 another with twelve
+	"docs/guides/long-jobs.md":  545, "docs/guides/data.md": 350, "docs/guides/tenants.md": 250, "docs/guides/dead-letters.md": 600, // with deaths in a transaction; 350 left a reader with twenty questions about crashes, 450 another with twelve
 	"docs/guides/testing.md": 350, "docs/guides/deploying.md": 550, "docs/guides/sqlite-to-server.md": 300, "docs/guides/sql.md": 1100,
 	"docs/guides/moving.md": 250, "docs/guides/coming-from.md": 600, "docs/guides/adapters.md": 250,
 
@@ -44,7 +44,7 @@ var budgets = map[string]int{
 
 	"docs/engines/postgresql.md": 600, "docs/engines/sqlite.md": 550, "docs/engines/sqlserver.md": 800,
 
-	"docs/reference/configuration.md": 930, "docs/reference/cli.md": 1150, "docs/reference/errors.md": 350, "docs/reference/metrics.md": 300,
+	"docs/reference/configuration.md": 930, "docs/reference/cli.md": 1180, "docs/reference/errors.md": 350, "docs/reference/metrics.md": 300,
 }
 
 // forUsers returns the pages for users that begin with one of these paths.
