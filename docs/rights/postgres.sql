@@ -77,3 +77,10 @@ GRANT SELECT ON chanq__progress TO chanq_operator;
 -- Part 7, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
 -- then read and change messages: PostgreSQL wants SELECT for each column that ON CONFLICT sets.
 GRANT SELECT (priority, due_at, enqueued_at, expires_at, leased_by, type, headers, body), UPDATE (priority, due_at, expires_at, fence, attempts, lapses, dedup_key, type, last_error, history, headers, body) ON chanq_orders TO chanq_producer;
+
+-- Part 8, for topics (package chanqtopic), after the migrator has run chanqtopic.Migrate, or
+-- chanq topic migrate. A program that publishes is a producer of each queue that subscribes.
+GRANT SELECT ON chanq__tables TO chanq_producer, chanq_consumer, chanq_operator;
+GRANT SELECT ON chanq__subscriptions TO chanq_producer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__subscriptions TO chanq_consumer; -- its program subscribes
+GRANT SELECT, DELETE ON chanq__subscriptions TO chanq_operator;

@@ -75,3 +75,10 @@ GRANT SELECT ON dbo.chanq__progress TO chanq_operator;
 -- then change messages, and still not read their bodies.
 GRANT SELECT ON dbo.chanq_orders (priority, due_at, enqueued_at, expires_at, leased_by) TO chanq_producer;
 GRANT UPDATE ON dbo.chanq_orders TO chanq_producer;
+
+-- Part 8, for topics (package chanqtopic), after the migrator has run chanqtopic.Migrate, or
+-- chanq topic migrate. A program that publishes is a producer of each queue that subscribes.
+GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_consumer, chanq_operator;
+GRANT SELECT ON dbo.chanq__subscriptions TO chanq_producer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__subscriptions TO chanq_consumer; -- its program subscribes
+GRANT SELECT, DELETE ON dbo.chanq__subscriptions TO chanq_operator;
