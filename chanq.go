@@ -82,6 +82,21 @@ type Queue[T any] struct{ core *queue }
 // messages; chanqadmin.Queue.Redrive makes them ready again. T cannot be an interface with methods.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := openCore(ctx, db, queue, cfg)
+	return queueOf[T](core, err)
+}
+
+// OpenTx is Open in your transaction, on the connection of tx, for packages that learn there of a queue: another
+// connection might not be free. It does not check the settings of the database. Set Config.Dialect. It costs one round
+// trip.
+func OpenTx[T any](ctx context.Context, tx Tx, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
+	if err := checkTx("open", tx); err != nil {
+		return nil, err
+	}
+	core, err := openCoreTx(ctx, tx, db, queue, cfg)
+	return queueOf[T](core, err)
+}
+
+func queueOf[T any](core *queue, err error) (*Queue[T], error) {
 	if err != nil {
 		return nil, err
 	}

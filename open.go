@@ -51,6 +51,25 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	return core, nil
 }
 
+// openCoreTx is openCore in the caller's transaction.
+func openCoreTx(ctx context.Context, tx Tx, db *sql.DB, name string, cfg Config) (*queue, error) {
+	core, err := newQueue(ctx, "open", db, name, cfg)
+	if err != nil {
+		return nil, err
+	}
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
+	tables := schema{core, run}
+	found, err := tables.storedBy(core.table.SQL.InTx().Version())
+	if err == nil {
+		err = tables.check(found)
+	}
+	if err != nil {
+		return nil, core.failTx("open", err)
+	}
+	core.adopt(found)
+	return core, nil
+}
+
 // unfitError is the reason why a database cannot be used. Retrying does not help.
 type unfitError struct{ error }
 
@@ -170,8 +189,10 @@ func withoutLock[R any](q *queue, read func() (R, error)) (found R, err error) {
 }
 
 // stored reads what the database stores for the queue, in one round trip. Without tables the version is 0.
-func (s schema) stored() (found stored, err error) {
-	err = s.run(s.q.table.SQL.Version(), found.Scan)
+func (s schema) stored() (stored, error) { return s.storedBy(s.q.table.SQL.Version()) }
+
+func (s schema) storedBy(version sqlbatch.Statement) (found stored, err error) {
+	err = s.run(version, found.Scan)
 	found.shard = ShardMark{Index: found.ShardIndex, Count: found.ShardCount}
 	if err == nil && found.ShardCount > 0 {
 		found.shard.Set, err = ParseID(found.ShardSet)

@@ -14,7 +14,7 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// progressTables has a row for each job that has reported its progress. Times are Unix milliseconds. The index of the UNIQUE constraint leads to
+// progressTables has a row for each job that has reported its progress or saved its state. Times are Unix milliseconds. The index of the UNIQUE constraint leads to
 // the rows that are trimmed.
 var progressTables = chanq.Tables{Name: "progress", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
 	id := map[chanq.Dialect]string{chanq.DialectPostgres: "uuid", chanq.DialectSQLServer: "binary(16)"}[d]
@@ -23,8 +23,9 @@ var progressTables = chanq.Tables{Name: "progress", Version: 1, MinVersion: 1, C
   id    {id} NOT NULL,
   fence bigint NOT NULL,
   at    bigint NOT NULL,
-  done  bigint NOT NULL,
-  note  {text} NOT NULL,
+  done  bigint NOT NULL DEFAULT 0,
+  note  {text} NOT NULL DEFAULT '',
+  state {bytes} NULL,
   PRIMARY KEY (queue, id),
   UNIQUE (at, queue, id)
 )`, "{id}", cmp.Or(id, "BLOB"))}
@@ -44,18 +45,18 @@ const (
 const (
 	// progressText stores nothing if the message has left the queue, or a later holder has it: a claim raises the fence of the message. In an
 	// ordered queue that comes later, so the fence of the last report counts as well.
-	progressText = `INSERT INTO {chanq__progress} AS p (queue, id, fence, at, done, note)
-SELECT ?1, q.id, ?3, {now}, ?4, ?5 FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3
-ON CONFLICT (queue, id) DO UPDATE SET fence = excluded.fence, at = excluded.at, done = excluded.done, note = excluded.note WHERE p.fence <= excluded.fence
+	progressText = `INSERT INTO {chanq__progress} AS p (queue, id, fence, at, {columns})
+SELECT ?1::text, q.id, ?3::bigint, {now}, {values} FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3
+ON CONFLICT (queue, id) DO UPDATE SET fence = excluded.fence, at = excluded.at, {set} WHERE p.fence <= excluded.fence
 RETURNING 1`
 	progressBatch = `DECLARE @stored int = 0;
-UPDATE {chanq__progress} SET fence = ?3, at = {now}, done = ?4, note = ?5
+UPDATE {chanq__progress} SET fence = ?3, at = {now}, {set}
 WHERE queue = ?1 AND id = ?2 AND fence <= ?3 AND EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3);
 SET @stored = @@ROWCOUNT;
 IF @stored = 0
 BEGIN
-    INSERT INTO {chanq__progress} (queue, id, fence, at, done, note)
-    SELECT ?1, q.id, ?3, {now}, ?4, ?5 FROM {live} AS q
+    INSERT INTO {chanq__progress} (queue, id, fence, at, {columns})
+    SELECT ?1, q.id, ?3, {now}, {values} FROM {live} AS q
     WHERE q.id = ?2 AND q.fence <= ?3 AND NOT EXISTS (SELECT 1 FROM {chanq__progress} AS p WITH (UPDLOCK, SERIALIZABLE) WHERE p.queue = ?1 AND p.id = ?2);
     SET @stored = @@ROWCOUNT;
 END;
@@ -64,24 +65,33 @@ SELECT 1 AS stored WHERE @stored > 0;`
   SELECT queue, id FROM {chanq__progress} WHERE at < {now} - ?1 ORDER BY at LIMIT 100{skip locked})`
 	progressTrimTop  = `DELETE TOP (100) FROM {chanq__progress} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) WHERE at < {now} - ?1`
 	progressReadText = `SELECT at, done, note FROM {chanq__progress} WHERE queue = ?1 AND id = ?2`
+	stateReadText    = `SELECT state FROM {chanq__progress} WHERE queue = ?1 AND id = ?2`
 )
 
-// typedProgress has types for the parameters that PostgreSQL cannot infer.
-var typedProgress = strings.NewReplacer("SELECT ?1, q.id, ?3, {now}, ?4, ?5", "SELECT ?1::text, q.id, ?3::bigint, {now}, ?4::bigint, ?5::text")
+// What Report and Save write. A report leaves the state, and a state the report.
+const (
+	reportSet = "done = ?4, note = ?5"
+	saveSet   = "state = ?4"
+)
+
+var (
+	reportWords = []string{"{columns}", "done, note", "{values}", "?4::bigint, ?5::text", "{set}", reportSet}
+	saveWords   = []string{"{columns}", "state", "{values}", "?4::bytea", "{set}", saveSet}
+)
 
 // progressFrom returns a text for the database.
-func progressFrom(n chanq.Names, text string) string {
+func progressFrom(n chanq.Names, text string, words ...string) string {
 	skip := ""
 	switch n.Dialect {
 	case chanq.DialectPostgres:
-		text, skip = typedProgress.Replace(text), " FOR UPDATE SKIP LOCKED"
+		skip = " FOR UPDATE SKIP LOCKED"
 	case chanq.DialectSQLServer:
 		text = strings.NewReplacer(progressText, progressBatch, progressTrimText, progressTrimTop).Replace(text)
 	}
-	return render(n, text, "{skip locked}", skip)
+	return typed(n, strings.NewReplacer(append(words, "{skip locked}", skip)...).Replace(text))
 }
 
-// Reporter stores the progress of one job, for as long as its lease lasts. It is safe for concurrent use.
+// Reporter stores the progress and the state of one job, for as long as its lease lasts. It is safe for concurrent use.
 type Reporter struct {
 	q     *chanq.Queue[[]byte]
 	id    chanq.ID
@@ -115,25 +125,71 @@ func (r *Reporter) Report(ctx context.Context, done float64, note string) error 
 		return nil
 	}
 	r.next, r.ended = time.Now().Add(reportEvery), r.ended || last
-	names, stored := r.q.Names(), 0
 	if !(done > 0) { // also NaN
 		done = 0
 	}
-	args := []any{names.Queue, idArg(names, r.id), r.fence, int64(math.Round(min(done, 1) * doneScale)), cutNote(note)}
-	err := queryRow(ctx, r.q.DB(), progressFrom(names, progressText), args, &stored)
-	if err == nil && first { // what stays, others trim
-		_, _ = r.q.DB().ExecContext(ctx, progressFrom(names, progressTrimText), progressFor.Milliseconds())
+	err := r.write(ctx, "report", reportWords, int64(math.Round(min(done, 1)*doneScale)), cutNote(note))
+	if err == nil && first {
+		r.trim(ctx)
 	}
+	return err
+}
+
+// MaxState is the most bytes of a saved state.
+const MaxState = 64 << 10
+
+// Save stores where the job is, so that the next process continues there: see Saved. It stores each time, in one statement, up to MaxState
+// bytes. Call it after each step that you do not want to repeat, for example once per page.
+//
+// A state is deleted like a report. Its errors are those of Report, and chanq.ErrTooLarge.
+func (r *Reporter) Save(ctx context.Context, state []byte) error {
 	switch {
+	case r.wrong != nil:
+		return r.wrong
+	case len(state) > MaxState:
+		return r.failed(ctx, "save", fmt.Errorf("%w: the state is %d bytes: must be at most %d", chanq.ErrTooLarge, len(state), MaxState))
+	}
+	return r.write(ctx, "save", saveWords, state)
+}
+
+// Saved returns the last state that this process or an earlier holder of the job has saved, or nil. Call it once, when your handler starts. It
+// costs two round trips.
+func (r *Reporter) Saved(ctx context.Context) (state []byte, err error) {
+	if r.wrong != nil {
+		return nil, r.wrong
+	}
+	r.trim(ctx)
+	names := r.q.Names()
+	err = queryRow(ctx, r.q.DB(), progressFrom(names, stateReadText), []any{names.Queue, idArg(names, r.id)}, &state)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return state, r.failed(ctx, "read the state of", err)
+}
+
+// write writes the row of the job.
+func (r *Reporter) write(ctx context.Context, op string, words []string, values ...any) error {
+	names, stored := r.q.Names(), 0
+	args := append([]any{names.Queue, idArg(names, r.id), r.fence}, values...)
+	return r.failed(ctx, op, queryRow(ctx, r.q.DB(), progressFrom(names, progressText, words...), args, &stored))
+}
+
+// trim deletes old rows. What stays, others trim.
+func (r *Reporter) trim(ctx context.Context) {
+	_, _ = r.q.DB().ExecContext(ctx, progressFrom(r.q.Names(), progressTrimText), progressFor.Milliseconds())
+}
+
+// failed returns an error with what has failed, or nil.
+func (r *Reporter) failed(ctx context.Context, op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, sql.ErrNoRows):
 		err = chanq.ErrLeaseLost
-	case err != nil:
-		err = cmp.Or(missing(ctx, r.q.DB(), names, progressTables), err)
+	case !errors.Is(err, chanq.ErrTooLarge):
+		err = cmp.Or(missing(ctx, r.q.DB(), r.q.Names(), progressTables), err)
 	}
-	if err != nil {
-		return fmt.Errorf("chanqjobs: report %s %s: %w", r.q.Label(), r.id, err)
-	}
-	return nil
+	return fmt.Errorf("chanqjobs: %s %s %s: %w", op, r.q.Label(), r.id, err)
 }
 
 // cutNote shortens a note without splitting a character. SQL Server counts those outside of the basic plane twice.

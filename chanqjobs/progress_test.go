@@ -151,3 +151,80 @@ func TestProgressIsDeletedAWeekAfterTheLastReport(t *testing.T) {
 		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
 	})
 }
+
+// A process that is stopped has saved where it was. The next one goes on from there, and the former one saves no more.
+func TestAJobContinuesFromItsSavedState(t *testing.T) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		c, former := leaseOf(w, q)
+		r := chanqjobs.ReporterOf(q, former)
+		_, err := r.Saved(w.Soon())
+		require.ErrorIs(w, err, chanq.ErrNoSchema)
+		require.ErrorIs(w, r.Save(w.Soon(), nil), chanq.ErrNoSchema)
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		saved := func(l *chanq.Lease[chanqjobs.Job]) []byte {
+			w.Helper()
+			state, err := chanqjobs.ReporterOf(q, l).Saved(w.Soon())
+			require.NoError(w, err)
+			return state
+		}
+		require.Nil(w, saved(former))
+		require.NoError(w, r.Report(w.Soon(), 0.25, "page 1"))
+		require.Nil(w, saved(former), "a report is no state")
+		all := make([]byte, chanqjobs.MaxState)
+		for i := range all {
+			all[i] = byte(i)
+		}
+		for _, state := range [][]byte{[]byte("1"), all, []byte("2")} {
+			require.NoError(w, r.Save(w.Soon(), state), "as often as it likes")
+			require.Equal(w, state, saved(former))
+		}
+		err = r.Save(w.Soon(), append(all, 1))
+		require.ErrorIs(w, err, chanq.ErrTooLarge)
+		require.ErrorContains(w, err, "the state is 65537 bytes: must be at most 65536")
+		p, err := chanqjobs.ReadProgress(w.Soon(), w.DB, "jobs", former.ID, chanq.Config{})
+		require.NoError(w, err)
+		require.Equal(w, chanqjobs.Progress{At: p.At, Done: 0.25, Note: "page 1"}, p, "the last report")
+		require.NoError(w, former.Release())
+		require.NoError(w, former.Wait(w.Soon()))
+
+		l := testdb.Receive(w, c.C(), "the job again")
+		require.Equal(w, []byte("2"), saved(l))
+		require.ErrorIs(w, r.Save(w.Soon(), []byte("former")), chanq.ErrLeaseLost)
+		mine := chanqjobs.ReporterOf(q, l)
+		require.NoError(w, mine.Report(w.Soon(), 0.5, "page 2"))
+		require.Equal(w, []byte("2"), saved(l), "a report leaves the state")
+		require.NoError(w, mine.Save(w.Soon(), []byte("3")))
+		require.ErrorIs(w, r.Save(w.Soon(), []byte("former")), chanq.ErrLeaseLost)
+		require.Equal(w, []byte("3"), saved(l))
+		require.NoError(w, mine.Save(w.Soon(), nil))
+		require.Nil(w, saved(l), "nothing can be saved as well")
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.Soon()))
+		require.ErrorIs(w, mine.Save(w.Soon(), []byte("late")), chanq.ErrLeaseLost)
+	})
+}
+
+// A program that only saves deletes old rows as well.
+func TestASavedStateIsDeletedAWeekAfterTheLastSave(t *testing.T) {
+	testdb.OnEach(t, inBubbles, func(w *testdb.World) {
+		w.Within(1000 * time.Hour)
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		c, l := leaseOf(w, q)
+		r := chanqjobs.ReporterOf(q, l)
+		require.NoError(w, r.Save(w.Soon(), []byte("1")))
+		require.NoError(w, l.Ack())
+		c.Stop()
+		require.NoError(w, c.Shutdown(w.Soon()))
+		for _, d := range []time.Duration{6 * 24 * time.Hour, 25 * time.Hour} {
+			state, err := r.Saved(w.Soon())
+			require.NoError(w, err)
+			require.Equal(w, []byte("1"), state)
+			time.Sleep(d)
+		}
+		state, err := r.Saved(w.Soon())
+		require.NoError(w, err)
+		require.Nil(w, state)
+	})
+}

@@ -19,6 +19,14 @@ func render(n chanq.Names, text string, words ...string) string {
 	return n.SQL(strings.NewReplacer(words...).Replace(text))
 }
 
+// typed returns a text for the database. PostgreSQL needs the types of some parameters, others have no such words.
+func typed(n chanq.Names, text string) string {
+	if n.Dialect != chanq.DialectPostgres {
+		text = strings.NewReplacer("::text", "", "::bigint", "", "::bytea", "").Replace(text)
+	}
+	return n.SQL(text)
+}
+
 // idArg returns an ID as an argument.
 func idArg(n chanq.Names, id chanq.ID) any {
 	if n.Dialect == chanq.DialectPostgres {
@@ -56,11 +64,11 @@ func queryRow(ctx context.Context, on querier, text string, args []any, columns 
 	return cmp.Or(rows.Err(), err)
 }
 
-// Migrate creates the tables of batches, results and progress in cfg.Schema, or brings them up to date. Call it like
-// chanq.Migrate: in a deployment, or when your programs start. If there is nothing to change, it costs three round trips,
+// Migrate creates the tables of batches, results, progress and Once in cfg.Schema, or brings them up to date. Call it like
+// chanq.Migrate: in a deployment, or when your programs start. If there is nothing to change, it costs four round trips,
 // and needs no permission to create tables.
 func Migrate(ctx context.Context, db *sql.DB, cfg chanq.Config) error {
-	for _, tables := range []chanq.Tables{batchTables, resultTables, progressTables} {
+	for _, tables := range []chanq.Tables{batchTables, resultTables, progressTables, onceTables} {
 		if _, err := chanq.MigrateTables(ctx, db, cfg, tables); err != nil {
 			return err
 		}

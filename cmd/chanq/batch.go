@@ -135,37 +135,11 @@ func (a *app) jobsCommand() *cobra.Command {
 		// it runs only one of its commands
 		DisableFlagsInUseLine: true,
 		Short:                 "Make the tables of package chanqjobs",
-		Long:                  "Makes the tables of package chanqjobs: batches, results and progress of jobs.",
+		Long:                  "Makes the tables of package chanqjobs: batches, results and progress of jobs, and Once.",
 		Example:               "  chanq jobs migrate --db jobs.db",
 		Args:                  exactly(0, "its command: migrate"),
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.migrateJobsCommand())
+	cmd.AddCommand(a.migrateTablesCommand("jobs", "jobs", chanqjobs.Migrate))
 	return cmd
-}
-
-func (a *app) migrateJobsCommand() *cobra.Command {
-	return a.durabilityFlag(&cobra.Command{
-		Use:   "migrate",
-		Short: "Make the tables of jobs, or bring them up to date",
-		Long: `Makes the tables of batches, results and progress of jobs, or brings them up to date. You
-can run it again at any time.`,
-		Example: "  chanq jobs migrate --db jobs.db",
-		Args:    exactly(0, "no argument: all queues share the tables"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context(), mayCreate)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if err := chanqjobs.Migrate(cmd.Context(), c.DB, a.storingConfig(c)); err != nil {
-				return err
-			}
-			if a.output == "json" {
-				return a.json(map[string]any{"migrated": true})
-			}
-			_, err = fmt.Fprintln(a.out, "the tables of batches, results and progress are up to date")
-			return err
-		},
-	})
 }

@@ -31,7 +31,7 @@ func sentBatch(t *testing.T, db string) string {
 func TestBatchesAreListedAndCounted(t *testing.T) {
 	db := newQueue(t, "mail")
 	require.Contains(t, fail(t, exitFailed, "batch", "list", "--db", db), "run chanqjobs.Migrate, or the command: chanq jobs migrate")
-	require.Equal(t, "the tables of batches, results and progress are up to date\n", succeed(t, "", "jobs", "migrate", "--db", db).out)
+	require.Equal(t, "the tables of jobs are up to date\n", succeed(t, "", "jobs", "migrate", "--db", db).out)
 	require.Equal(t, "[]\n", succeed(t, "", "batch", "list", "--db", db, "-o", "json").out)
 	id := sentBatch(t, db)
 	lines := succeed(t, "", "batch", "list", "--db", db).lines()

@@ -50,10 +50,14 @@ var contract = map[string]string{
 	"stats":            "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
 	"top":              "[{acked_per_second consumers dead done findings leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second state}]",
 	"version":          "{version}",
+
+	"topic list":        "[{equal? present? queue topic}]",
+	"topic migrate":     "{migrated}",
+	"topic unsubscribe": "{queue topic unsubscribed}",
 }
 
 // without are the commands without JSON output: a page that is served, and scripts for shells.
-var without = []string{"ui", "schedule", "batch", "jobs", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
+var without = []string{"ui", "schedule", "batch", "jobs", "topic", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh"}
 
 func TestEachCommandPrintsJSON(t *testing.T) {
 	db := newQueue(t, "mail")
@@ -102,6 +106,9 @@ func TestEachCommandPrintsJSON(t *testing.T) {
 		"send":            func() []string { return []string{"--db", db, "mail", "x"} },
 		"version":         func() []string { return nil },
 		"top":             func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
+
+		"topic list":        func() []string { subscribed(t, db); return []string{"--db", db} },
+		"topic unsubscribe": func() []string { subscribed(t, db); return []string{"--db", db, "mail", "orders"} },
 	}
 	for _, name := range leaves((&app{}).root()) {
 		if slices.Contains(without, name) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -89,4 +90,30 @@ func (a *app) checkName(queue string) error {
 		return usage("%w", err)
 	}
 	return nil
+}
+
+// migrateTablesCommand makes the tables of a package that is built on chanq.
+func (a *app) migrateTablesCommand(parent, what string, migrate func(context.Context, *sql.DB, chanq.Config) error) *cobra.Command {
+	return a.durabilityFlag(&cobra.Command{
+		Use:     "migrate",
+		Short:   "Make the tables of " + what + ", or bring them up to date",
+		Long:    "Makes the tables of " + what + ", or brings them up to date.",
+		Example: "  chanq " + parent + " migrate --db jobs.db",
+		Args:    exactly(0, "no argument: all queues share the tables"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect(cmd.Context(), mayCreate)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if err := migrate(cmd.Context(), c.DB, a.storingConfig(c)); err != nil {
+				return err
+			}
+			if a.output == "json" {
+				return a.json(map[string]any{"migrated": true})
+			}
+			_, err = fmt.Fprintln(a.out, "the tables of "+what+" are up to date")
+			return err
+		},
+	})
 }

@@ -38,7 +38,7 @@ A schedule belongs to a queue; its name is unique in the schema.`,
 		a.schedulesCommand("remove", "Delete schedules",
 			`Deletes schedules. A program that ensures one stores it again when it starts.`, "removed",
 			func(ctx context.Context, s *chanqcron.Schedules, name string) error { return s.Remove(ctx, name) }),
-		a.runScheduleCommand(), a.migrateSchedulesCommand())
+		a.runScheduleCommand(), a.migrateTablesCommand("schedule", "schedules", chanqcron.Migrate))
 	return cmd
 }
 
@@ -108,31 +108,6 @@ schedule must not overlap. Its next tick stays.`,
 			})
 		},
 	}
-}
-
-func (a *app) migrateSchedulesCommand() *cobra.Command {
-	return a.durabilityFlag(&cobra.Command{
-		Use:     "migrate",
-		Short:   "Make the table of schedules, or bring it up to date",
-		Long:    "Makes the table of schedules, or brings it up to date. You can run it again at any time.",
-		Example: "  chanq schedule migrate --db jobs.db",
-		Args:    exactly(0, "no argument: all queues share the table"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context(), mayCreate)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if err := chanqcron.Migrate(cmd.Context(), c.DB, a.storingConfig(c)); err != nil {
-				return err
-			}
-			if a.output == "json" {
-				return a.json(map[string]any{"migrated": true})
-			}
-			_, err = fmt.Fprintln(a.out, "the table of schedules is up to date")
-			return err
-		},
-	})
 }
 
 // scheduleLine is the JSON of a schedule.

@@ -30,7 +30,7 @@ func ensured(t *testing.T, db string, names ...string) {
 func TestSchedulesAreListedPausedRunAndRemoved(t *testing.T) {
 	db := newQueue(t, "mail")
 	require.Contains(t, fail(t, exitFailed, "schedule", "list", "--db", db), "no schema of version 1 (found 0); run chanqcron.Migrate, or the command: chanq schedule migrate")
-	require.Equal(t, "the table of schedules is up to date\n", succeed(t, "", "schedule", "migrate", "--db", db).out)
+	require.Equal(t, "the tables of schedules are up to date\n", succeed(t, "", "schedule", "migrate", "--db", db).out)
 	require.Equal(t, "[]\n", succeed(t, "", "schedule", "list", "--db", db, "-o", "json").out)
 	ensured(t, db, "nightly", "we\u00fcrd")
 

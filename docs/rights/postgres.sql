@@ -57,12 +57,13 @@ GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE ON chanq__schedules TO chanq_producer;
 GRANT SELECT, UPDATE, DELETE ON chanq__schedules TO chanq_operator;
 
--- Part 5, for batches of jobs (package chanqjobs), after the migrator has run
+-- Part 5, for batches of jobs and Once (package chanqjobs), after the migrator has run
 -- chanqjobs.Migrate, or chanq jobs migrate. A program that sends or runs them is
 -- a producer of their queue.
 GRANT SELECT ON chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT (id) ON chanq_orders__dead TO chanq_producer; -- how many jobs are dead
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__once TO chanq_producer; -- DELETE: rows whose period is over
 GRANT SELECT ON chanq__batches TO chanq_operator;
 
 -- Part 6, for results and progress of jobs (package chanqjobs), after the migrator has run
@@ -77,3 +78,10 @@ GRANT SELECT ON chanq__progress TO chanq_operator;
 -- Part 7, for messages that are sent with an OnDuplicate other than KeepFirst. A producer can
 -- then read and change messages: PostgreSQL wants SELECT for each column that ON CONFLICT sets.
 GRANT SELECT (priority, due_at, enqueued_at, expires_at, leased_by, type, headers, body), UPDATE (priority, due_at, expires_at, fence, attempts, lapses, dedup_key, type, last_error, history, headers, body) ON chanq_orders TO chanq_producer;
+
+-- Part 8, for topics (package chanqtopic), after the migrator has run chanqtopic.Migrate, or
+-- chanq topic migrate. A program that publishes is a producer of each queue that subscribes.
+GRANT SELECT ON chanq__tables TO chanq_producer, chanq_consumer, chanq_operator;
+GRANT SELECT ON chanq__subscriptions TO chanq_producer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__subscriptions TO chanq_consumer; -- its program subscribes
+GRANT SELECT, DELETE ON chanq__subscriptions TO chanq_operator;

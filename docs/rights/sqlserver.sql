@@ -54,11 +54,12 @@ GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE ON dbo.chanq__schedules TO chanq_producer;
 GRANT SELECT, UPDATE, DELETE ON dbo.chanq__schedules TO chanq_operator;
 
--- Part 5, for batches of jobs (package chanqjobs), after the migrator has run
+-- Part 5, for batches of jobs and Once (package chanqjobs), after the migrator has run
 -- chanqjobs.Migrate, or chanq jobs migrate. A program that sends or runs them is a producer of their queue.
 GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__batches TO chanq_producer; -- DELETE: batches that were done 7 days ago
 GRANT SELECT ON dbo.chanq_orders__dead TO chanq_producer; -- how many jobs are dead
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__once TO chanq_producer; -- DELETE: rows whose period is over
 GRANT SELECT ON dbo.chanq__batches TO chanq_operator;
 
 -- Part 6, for results and progress of jobs (package chanqjobs), after the migrator has run
@@ -74,3 +75,10 @@ GRANT SELECT ON dbo.chanq__progress TO chanq_operator;
 -- then change messages, and still not read their bodies.
 GRANT SELECT ON dbo.chanq_orders (priority, due_at, enqueued_at, expires_at, leased_by) TO chanq_producer;
 GRANT UPDATE ON dbo.chanq_orders TO chanq_producer;
+
+-- Part 8, for topics (package chanqtopic), after the migrator has run chanqtopic.Migrate, or
+-- chanq topic migrate. A program that publishes is a producer of each queue that subscribes.
+GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_consumer, chanq_operator;
+GRANT SELECT ON dbo.chanq__subscriptions TO chanq_producer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__subscriptions TO chanq_consumer; -- its program subscribes
+GRANT SELECT, DELETE ON dbo.chanq__subscriptions TO chanq_operator;

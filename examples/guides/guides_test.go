@@ -3,8 +3,6 @@ package guides
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqcodec"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/pgnotify"
 )
@@ -224,37 +223,18 @@ func Example_cancel() {
 	// remove the unfinished talk.mp4
 }
 
-// sealed is a codec that encrypts JSON.
-type sealed struct{ aead cipher.AEAD }
-
-func (s sealed) Encode(body any) ([]byte, error) {
-	plain, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	return s.aead.Seal(nil, nil, plain, nil), nil
-}
-
-func (s sealed) Decode(data []byte, body any) error {
-	plain, err := s.aead.Open(nil, nil, data, nil)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(plain, body)
-}
-
 type customer struct{ Name string }
 
 func Example_secrets() {
 	ctx := context.Background()
 	db := memory()
 	defer db.Close()
-	key := make([]byte, 32) // from your secret store
-	block, err := aes.NewCipher(key)
+	key := make([]byte, 32)
+
+	keys := chanqcodec.Keys{Current: "2026", Secrets: map[string][]byte{"2026": key}} // 32 bytes from your secret store
+	sealed, err := chanqcodec.Seal(chanqcodec.Gzip(chanq.JSON, 1024), keys)
 	check(err)
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	check(err)
-	cfg := chanq.Config{Codec: sealed{aead}}
+	cfg := chanq.Config{Codec: sealed}
 	check(chanq.Migrate(ctx, db, "customers", cfg))
 	customers, err := chanq.Open[customer](ctx, db, "customers", cfg)
 	check(err)
@@ -273,6 +253,25 @@ func Example_secrets() {
 	// Output:
 	// readable: false
 	// Ada
+}
+
+func Example_firstDeployment() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	sealed, err := chanqcodec.Seal(nil, chanqcodec.Keys{Current: "2026", Secrets: map[string][]byte{"2026": make([]byte, 32)}})
+	check(err)
+	check(chanq.Migrate(ctx, db, "customers", chanq.Config{}))
+
+	cfg := chanq.Config{Codec: chanqcodec.Pair(chanq.JSON, sealed)}
+	customers, err := chanq.Open[customer](ctx, db, "customers", cfg)
+	check(err)
+	_, err = customers.Send(ctx, chanq.Msg(customer{"Ada"}))
+	check(err)
+	var stored string
+	check(db.QueryRowContext(ctx, "SELECT body FROM chanq_customers").Scan(&stored))
+	fmt.Println(stored)
+	// Output: {"Name":"Ada"}
 }
 
 // upload is a reference to a file in a store of objects.
@@ -507,4 +506,24 @@ func TestAnAckIsStored(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, empty)
 	require.NoError(t, consumer.Shutdown(t.Context()))
+}
+
+// The second holder has started, and the first one cannot start again.
+func Example_fences() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+	_, err := db.ExecContext(ctx, "CREATE TABLE progress (job TEXT PRIMARY KEY, pages INTEGER NOT NULL, fence INTEGER NOT NULL)")
+	check(err)
+	const take = `INSERT INTO progress (job, pages, fence) VALUES (?, 0, ?)
+ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= progress.fence RETURNING pages`
+	for _, fence := range []int{701, 702, 701} {
+		var page int
+		err := db.QueryRowContext(ctx, take, "job", fence).Scan(&page)
+		fmt.Println(fence, err)
+	}
+	// Output:
+	// 701 <nil>
+	// 702 <nil>
+	// 701 sql: no rows in result set
 }

@@ -14,10 +14,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqjobs"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -50,8 +52,7 @@ func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page in
 	if err := chanq.Migrate(ctx, db, "jobs", config); err != nil {
 		return err
 	}
-	_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS progress (job TEXT PRIMARY KEY, pages INTEGER NOT NULL, fence INTEGER NOT NULL)")
-	if err != nil {
+	if err := chanqjobs.Migrate(ctx, db, config); err != nil { // the table of Save
 		return err
 	}
 	jobs, err := chanq.Open[int](ctx, db, "jobs", config)
@@ -66,14 +67,12 @@ func run(ctx context.Context, db *sql.DB, read func(ctx context.Context, page in
 		return err
 	}
 	return consumer.Handle(1, func(ctx context.Context, lease *chanq.Lease[int]) error {
-		// The fence is higher than those of earlier holders. After this statement, an earlier holder that still runs because it has not
-		// noticed the loss of its lease cannot change the progress.
-		const take = `INSERT INTO progress (job, pages, fence) VALUES (?, 0, ?)
-ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= progress.fence RETURNING pages`
-		var page int
-		if err := db.QueryRowContext(ctx, take, lease.ID, lease.Fence).Scan(&page); err != nil {
-			return err // sql.ErrNoRows: this lease is lost, and a later holder has started
+		reporter := chanqjobs.ReporterOf(jobs, lease)
+		state, err := reporter.Saved(ctx)
+		if err != nil {
+			return err
 		}
+		page, _ := strconv.Atoi(string(state)) // 0 at first
 		for ; page < lease.Body; page++ {
 			select {
 			case <-lease.Stopping():
@@ -83,16 +82,10 @@ ON CONFLICT (job) DO UPDATE SET fence = excluded.fence WHERE excluded.fence >= p
 			if err := read(ctx, page); err != nil {
 				return err
 			}
-			const done = "UPDATE progress SET pages = ? WHERE job = ? AND fence = ?"
-			if _, err := db.ExecContext(ctx, done, page+1, lease.ID, lease.Fence); err != nil {
-				return err
+			if err := reporter.Save(ctx, []byte(strconv.Itoa(page+1))); err != nil {
+				return err // ErrLeaseLost: another process has the job
 			}
 		}
-		return chanq.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM progress WHERE job = ?", lease.ID); err != nil {
-				return err
-			}
-			return lease.AckTx(ctx, tx) // rolls back if another process holds the job
-		})
+		return nil
 	})
 }

@@ -42,6 +42,8 @@ var mayImport = map[string]struct {
 	"chanqshards":   {"one queue over several databases", []string{"", "chanqadmin", "internal/lease"}},
 	"chanqjobs":     {"kinds of jobs, their handlers and channels, batches, parts of a program", []string{"", "chanqadmin"}},
 	"chanqcron":     {"schedules", []string{""}},
+	"chanqtopic":    {"messages for every queue that subscribes", []string{""}},
+	"chanqcodec":    {"compression and encryption of bodies", []string{""}},
 	"chanqprobe":    {"probes for a process manager", []string{""}},
 	"chanqfindings": {"what is wrong with a queue", []string{"", "chanqadmin", "sqlbatch"}},
 	"chanqweb":      {"the page for operators", []string{"", "chanqadmin", "chanqcron", "chanqfindings", "chanqjobs", "sqlbatch"}},

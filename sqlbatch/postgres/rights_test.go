@@ -18,6 +18,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/chanqjobs"
+	"github.com/chanq/chanq/chanqtopic"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -43,6 +44,7 @@ type rights struct {
 	part5  string // of batches
 	part6  string // of results
 	part7  string // of OnDuplicate
+	part8  string // of topics
 }
 
 func newRights(t *testing.T) *rights {
@@ -59,6 +61,8 @@ func newRights(t *testing.T) *rights {
 	part5, part6, ok := strings.Cut(part5, "-- Part 6")
 	require.True(t, ok)
 	part6, part7, ok := strings.Cut(part6, "-- Part 7")
+	require.True(t, ok)
+	part7, part8, ok := strings.Cut(part7, "-- Part 8")
 	require.True(t, ok)
 	var names, own []string
 	for _, role := range roles {
@@ -80,7 +84,7 @@ func newRights(t *testing.T) *rights {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 	t.Cleanup(cancel)
-	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5, part6, part7}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3, part4, part5, part6, part7, part8}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -392,6 +396,17 @@ func TestTheDocumentedPermissionsForSchedulesSuffice(t *testing.T) {
 	require.NoError(t, chanqcron.Migrate(r.ctx, producer, chanq.Config{}), "there is nothing to do")
 	r.refuses(producer, "DELETE FROM chanq__schedules", "UPDATE chanq__tables SET version = 9")
 	r.refuses(r.as("operator"), "UPDATE chanq__tables SET version = 9", "INSERT INTO chanq__tables (name, version, min_version) VALUES ('x', 1, 1)")
+}
+
+func TestTheDocumentedPermissionsForTopicsSuffice(t *testing.T) {
+	r := newRights(t).migrated()
+	migrator, producer := r.as("migrator"), r.as("producer")
+	require.NoError(t, chanqtopic.Migrate(r.ctx, migrator, chanq.Config{}))
+	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part8))
+	require.NoError(t, err)
+	suite.RunsTopics(t, r.ctx, producer, r.as("consumer"), r.as("operator"))
+	r.refuses(producer, "DELETE FROM chanq__subscriptions")
+	r.refuses(r.as("operator"), "INSERT INTO chanq__subscriptions (topic, queue, filter) VALUES ('x', 'orders', '{}')")
 }
 
 func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/chanqjobs"
+	"github.com/chanq/chanq/chanqtopic"
 	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/sqlkind"
@@ -35,6 +36,7 @@ const (
 	rightsBatches
 	rightsResults
 	rightsOnDuplicate
+	rightsTopics
 
 	rightsParts
 )
@@ -358,5 +360,19 @@ func TestTheDocumentedPermissionsForBatchesSuffice(t *testing.T) {
 	suite.RunsBatches(t, ctx, producer, operator)
 	require.NoError(t, chanqjobs.Migrate(ctx, producer, chanq.Config{}), "there is nothing to do")
 	_, err = operator.ExecContext(ctx, "DELETE dbo.chanq__batches")
+	requireRefused(t, 229, err)
+}
+
+func TestTheDocumentedPermissionsForTopicsSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	q := newQueue(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	producer := login(t, ctx, q, "chanq_producer")
+	consumer, operator := member(t, ctx, q.Server, "chanq_consumer"), member(t, ctx, q.Server, "chanq_operator")
+	require.NoError(t, chanqtopic.Migrate(ctx, member(t, ctx, q.Server, "chanq_migrator"), chanq.Config{}))
+	_, err := q.DB().ExecContext(ctx, rightsScript(t, rightsTopics))
+	require.NoError(t, err)
+	suite.RunsTopics(t, ctx, producer, consumer, operator)
+	_, err = producer.ExecContext(ctx, "DELETE dbo.chanq__subscriptions")
 	requireRefused(t, 229, err)
 }

@@ -28,6 +28,16 @@ func RunsBatches(t *testing.T, ctx context.Context, producer, operator *sql.DB) 
 		}
 		return batches.AddTx(ctx, tx, batch, piece.New(2))
 	}))
+	for _, period := range []time.Duration{time.Millisecond, time.Hour} { // also of a row that is there
+		var first bool
+		require.Eventually(t, func() bool {
+			require.NoError(t, chanq.InTx(ctx, producer, func(ctx context.Context, tx *sql.Tx) error {
+				first, err = chanqjobs.Once(ctx, tx, orders, "report", "all", period)
+				return err
+			}))
+			return first
+		}, time.Minute, 10*time.Millisecond)
+	}
 
 	operated, err := chanqjobs.OpenBatchTable(ctx, operator, chanq.Config{})
 	require.NoError(t, err)
