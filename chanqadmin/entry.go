@@ -73,7 +73,8 @@ type Entry struct {
 	// differ only in numbers, identifiers or quoted parts have the same fingerprint. It is empty if no error ended the message.
 	Cause       chanq.Cause `json:"cause,omitzero"`
 	Fingerprint string      `json:"fingerprint,omitempty"`
-	// Headers and Body are nil in a List without Bodies. Size is that of the stored body, in bytes, even without Bodies.
+	// Headers and Body are nil in a List without Bodies. Headers that are not JSON are one header without a name. Size is that of the stored
+	// body, in bytes, even without Bodies.
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    []byte            `json:"-"`
 	Size    int               `json:"size"`
@@ -197,10 +198,10 @@ func (q *Queue) entries(ctx context.Context, op string, st sqlbatch.Statement, l
 	})
 }
 
-// headersOf returns nil for unreadable headers, which may be the reason why a message is dead.
+// headersOf returns headers that are not JSON, which may be the reason why a message is dead, as one without a name.
 func headersOf(text []byte) (headers map[string]string) {
 	if len(text) > 0 && chanq.JSON.Decode(text, &headers) != nil {
-		return nil
+		return map[string]string{"": string(text)}
 	}
 	return headers
 }

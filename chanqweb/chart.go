@@ -215,15 +215,20 @@ func atLeast(v float64, limit int) string {
 	return amount(v)
 }
 
-// sparkline returns the line of the depth of the last hour, scaled to its own maximum.
-func sparkline(samples []chanqadmin.Sample, now time.Time) line {
-	depth := counted(func(s chanqadmin.Sample) int { return s.Ready + s.Leased })
-	top := 1.0
-	for _, s := range samples {
-		if v := depth(s); !math.IsNaN(v) {
-			top = max(top, v)
-		}
-	}
-	path, _ := trace(samples, now.Add(-time.Hour), time.Hour, chanqadmin.StepMinute, top, depth)
+// sparkline returns the line of the depth of the last hour, scaled to top.
+func sparkline(samples []chanqadmin.Sample, now time.Time, top int) line {
+	path, _ := trace(samples, now.Add(-time.Hour), time.Hour, chanqadmin.StepMinute, float64(max(top, 1)), counted(depth))
 	return line{Path: path, Area: below(path)}
 }
+
+// deepest returns the most messages in a sample.
+func deepest(samples []chanqadmin.Sample) (most int) {
+	for _, s := range samples {
+		if s.Counted {
+			most = max(most, depth(s))
+		}
+	}
+	return most
+}
+
+func depth(s chanqadmin.Sample) int { return s.Ready + s.Leased }

@@ -21,6 +21,7 @@ type overviewData struct {
 	Next   string // the name after which the next page begins
 	More   bool   // there are queues before those of this page
 	Total  int
+	Top    int // the most messages in the last hour of a queue of the page, up to which each Spark goes
 }
 
 // queueLine is a row of the overview.
@@ -32,6 +33,7 @@ type queueLine struct {
 	In, Out string // messages per second in the last complete minute
 	Failed  string // attempts per second that failed in it
 	Quiet   string // why there are no rates and no recent values in Spark
+	hour    []chanqadmin.Sample
 	placed
 }
 
@@ -75,9 +77,13 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 			continue
 		}
 		data.Queues = append(data.Queues, line)
+		data.Top = max(data.Top, deepest(line.hour))
 		if at := line.Stats.At; line.Stats.Trouble == "" && !stale(at, v.now) && at.Before(shown.At) {
 			shown.At = at
 		}
+	}
+	for i := range data.Queues {
+		data.Queues[i].Spark = sparkline(data.Queues[i].hour, v.now, data.Top)
 	}
 	data.Needs = h.needs(v, data.Queues)
 	shown.Data, shown.Live = data, "live"
@@ -98,7 +104,7 @@ func (h *Handler) queueLine(v *visit, w *watched) (line queueLine, missing bool)
 		line.Quiet = "the history cannot be read"
 	default:
 		list := hour.Value
-		line.Spark = sparkline(list, v.now)
+		line.hour = list
 		line.Quiet = quietSince(list, chanqadmin.StepMinute, v.now)
 		if last, ok := lastWhole(list, chanqadmin.StepMinute, v.now); ok {
 			line.In, line.Out = perSecond(float64(last.Sent)/chanqadmin.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanqadmin.StepMinute.Seconds())

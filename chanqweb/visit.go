@@ -220,6 +220,9 @@ func (h *Handler) fail(v *visit, err error) {
 	data := troubleData{Text: why.text}
 	if at := h.store.known(v.PathValue("queue")); at.queue != nil && !errors.Is(err, errNoQueue) {
 		shown.Queue, shown.Kind, data.Look = at.queue.Name(), at.kind, v.Method == http.MethodPost
+		if last := h.store.watched(shown.Queue).stats.known(); !last.At.IsZero() {
+			data.Stats = &figures{Stats: last.Value, At: last.At}
+		}
 	}
 	if why.status == http.StatusServiceUnavailable && v.Method == http.MethodGet {
 		data.Again = true
@@ -235,6 +238,7 @@ const againEvery = 5 * time.Second
 // troubleData is the data of the page with an error.
 type troubleData struct {
 	Text  string
-	Again bool // the browser asks again
-	Look  bool // a change failed: the page of the queue shows what is so
+	Again bool     // the browser asks again
+	Stats *figures // of the queue, as they were last known; nil: there are none
+	Look  bool     // a change failed: the page of the queue shows what is so
 }

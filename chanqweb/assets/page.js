@@ -20,19 +20,22 @@ function show(html) {
 const age = document.getElementById("age");
 let at = performance.now() - Number(age.dataset.age);
 let note = "";
+let heard = performance.now(); // when the last event came
 
 const lasting = (s) => s < 120 ? s + " s" : s < 7200 ? Math.floor(s / 60) + " min" : Math.floor(s / 3600) + " h";
 
 function tell() {
   const s = Math.max(0, Math.floor((performance.now() - at) / 1000));
   age.dataset.state = note ? "poll" : s <= 5 ? "fresh" : "old";
-  age.textContent = lasting(s) + " ago" + (note || (live && s > 5 && wanted ? ", no newer figures" : ""));
+  const slow = performance.now() - heard < 5000 ? ", the database is slow" : ", the web UI does not answer";
+  age.textContent = lasting(s) + " ago" + (note || (live && s > 5 && wanted ? slow : ""));
   live?.classList.toggle("old", s > 15);
 }
 
 // An event tells how old its figures are, and whether the queue is paused, for the form outside of it.
 function told(event, why) {
   note = why;
+  heard = performance.now();
   const selected = getSelection();
   const copies = selected && !selected.isCollapsed && live.contains(selected.anchorNode);
   if (!copies) show(event.data); // else the older figures stay, and so does their age
@@ -88,6 +91,15 @@ if (new URLSearchParams(location.search).has("seal")) {
   const clean = new URL(location.href);
   for (const name of [...clean.searchParams.keys()]) if (name !== "state" && name !== "type") clean.searchParams.delete(name);
   history.replaceState(null, "", clean);
+}
+
+// The browser asks again by itself, 5 s after an answer without figures.
+const again = document.getElementById("again");
+if (again) {
+  const began = performance.now();
+  const count = () => { again.nextElementSibling.textContent = "in " + Math.max(0, Math.ceil(5 - (performance.now() - began) / 1000)) + " s"; };
+  setInterval(count, 250);
+  count();
 }
 
 document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

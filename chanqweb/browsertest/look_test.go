@@ -1,11 +1,37 @@
 package browsertest
 
 import (
+	"os"
+
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
+// axeVariable names the file axe.min.js of axe-core, with which the pages are also checked: .ci/run sets it.
+const axeVariable = "CHANQ_TEST_AXE"
+
+// accessible requires that axe finds no violation of WCAG 2.1, A and AA.
+func (b *browser) accessible(where string) {
+	b.t.Helper()
+	file := os.Getenv(axeVariable)
+	if file == "" {
+		return
+	}
+	axe, err := os.ReadFile(file)
+	require.NoError(b.t, err)
+	require.True(b.t, evaluate[bool](b, string(axe)+`;
+delete window.violations;
+axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }).then(
+  (r) => { window.violations = r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")); },
+  (e) => { window.violations = [String(e)]; });
+true`))
+	_, err = chromedp.Run(b.ctx, chromedp.Poll[bool](`window.violations !== undefined`))
+	require.NoError(b.t, err)
+	require.Empty(b.t, evaluate[[]string](b, `window.violations`), where)
+}
+
 // flaws is a function that checks that a page is readable: all text is within the window, or in a scrollable element;
-// no two texts overlap; each has the contrast to its background that WCAG 2 requires (4.5 to 1, large text 3 to 1); and
+// no two texts overlap; no short word is broken by letter; a card of a queue is at most 120 px high; the tab of the page is in view; each has the contrast to its background that WCAG 2 requires (4.5 to 1, large text 3 to 1); and
 // the background is dark in a dark window, and light in a light one. It returns the faults.
 const flaws = `(dark) => {
   const wrong = [];
@@ -46,6 +72,13 @@ const flaws = `(dark) => {
     const range = document.createRange();
     range.selectNodeContents(node);
     const rects = [...range.getClientRects()].filter((r) => r.width > 1 && r.height > 1);
+    if (!e.closest("pre, code, .id")) for (const word of node.textContent.matchAll(/[^\s\u2013-]+/g)) {
+      if (word[0].length > 16) continue;
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].filter((r) => r.width > 1).map((r) => Math.round(r.top)));
+      if (lines.size > 1) wrong.push("the word " + word[0] + " is broken");
+    }
     const style = getComputedStyle(e), size = parseFloat(style.fontSize);
     const ground = behind(e), ink = over(rgba(style.color), ground);
     const [a, b] = [luminance(ink), luminance(ground)].sort((x, y) => y - x);
@@ -56,6 +89,9 @@ const flaws = `(dark) => {
       if (!scrolls(e)) boxes.push({ text: text.slice(0, 40), r });
     }
   }
+  const tab = document.querySelector(".tabs [aria-current]")?.getBoundingClientRect();
+  if (tab && (tab.left < 0 || tab.right > innerWidth)) wrong.push("the tab of the page is not in view");
+  if (innerWidth < 500) for (const row of document.querySelectorAll(".queues tbody tr")) if (row.offsetHeight > 120) wrong.push(row.innerText + " is " + row.offsetHeight + " px high");
   if (!boxes.length) wrong.push("no text is seen");
   boxes.sort((x, y) => x.r.top - y.r.top);
   for (let i = 0; i < boxes.length; i++) {
@@ -76,6 +112,7 @@ func (b *browser) reads(where string, dark bool, says ...string) {
 		scheme = "true"
 	}
 	require.Empty(b.t, evaluate[[]string](b, "("+flaws+")("+scheme+")"), where)
+	b.accessible(where)
 	seen := evaluate[string](b, `document.body.innerText`)
 	for _, text := range says {
 		require.Contains(b.t, seen, text, where)
