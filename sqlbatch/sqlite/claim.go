@@ -109,17 +109,21 @@ func (q *queue) Rescan() sqlbatch.Statement { return sqlbatch.Statement{Text: q.
 
 // Rescue walks a lane from a place on: ?1 to ?3 are the priority, and time and ID of the place. ?4 is the number of expired leases with
 // which a message is due at once. A random number of 53 bits has no sign.
-var rescueText = `UPDATE {live} AS q SET due_at = iif(lapses BETWEEN 1 AND ?4 - 2, {now} + (random() & 9007199254740991) % {scatter of lapses}, due_at),
-  ` + lapsed + `
+func rescueText() string {
+	return `UPDATE {live} AS q SET due_at = iif(lapses BETWEEN 1 AND ?4 - 2, {now} + (random() & 9007199254740991) % {scatter of lapses}, due_at),
+  ` + lapsed() + `
 WHERE rowid IN (SELECT rowid FROM (
   SELECT rowid, leased_by, lease_until FROM {live} INDEXED BY {due_ix_unqualified}
   WHERE priority = ?1 AND (due_at, id) >= (?2, ?3) AND due_at <= {now} ORDER BY due_at, id LIMIT {rescued})
   WHERE leased_by IS NOT NULL AND lease_until <= {now})
 RETURNING id, priority, due_at`
+}
 
 // lapsed ends a lease that has expired, or whose consumer is not heard. The fence has the time of the claim.
-var lapsed = `lease_until = 0, fence = iif(fence > {high fence}, {now} << 20, fence + 1), lapses = min(lapses + 1, {last lapse}), leased_by = NULL,
+func lapsed() string {
+	return `lease_until = 0, fence = iif(fence > {high fence}, {now} << 20, fence + 1), lapses = min(lapses + 1, {last lapse}), leased_by = NULL,
   history = ` + expired(`min(q.lease_until, {now})`, `min(q.lease_until, {now}) - (q.fence >> 20)`, `q.leased_by`)
+}
 
 func (q *queue) Rescue(r sqlbatch.RescueParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.rescue, Args: []any{int64(r.Priority), r.From.Due, r.From.ID[:], int64(r.MaxCrashes)}}

@@ -75,7 +75,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		ordered: r.ordered,
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), unkey: text(unkeyText), keep: text(overText(keeping)), replace: text(overText(replacing)), find: text(findText), look: text(lookText),
 		claim: text(lanes(claimText, claimLane, claimRange)), contents: text(contentsText),
-		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")), rescue: text(rescueText),
+		nextDue: text(lanes(nextDueText, nextDueLane, fromHead)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), rescan: text(lanes(rescanText, rescanLane, "")), rescue: text(rescueText()),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`, failed)), snooze: text(nackOf(`q.attempts - q.lapses - 1`, kept)), deadLetterInsert: text(deadLetterInsertText), deadLetterDelete: text(deadLetterDeleteText),
 		release: text(releaseText),

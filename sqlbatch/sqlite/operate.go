@@ -23,7 +23,7 @@ const runNowText = `UPDATE {live} SET due_at = {now} WHERE id IN ` + listed + ` 
 
 // surrenderText: on an ordered queue the row keeps the consumer, so that the next owner of the slot counts the lapse.
 func surrenderText(ordered bool) string {
-	set := lapsed
+	set := lapsed()
 	if ordered {
 		set = `lease_until = {now}`
 	}

@@ -476,7 +476,7 @@ func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
 func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, mssqltest.Options{Clock: mssqltest.Stopped(), ReadCommittedSnapshot: true})
-	const groups, each = 8, 200
+	const groups, each = 8, 150
 	for n := range groups {
 		items := q.leased(each)
 		deadLetters := make([]sqlbatch.DeadLetterItem, each)

@@ -203,7 +203,7 @@ func TestErrorTextsOfAnyBytesAreSeparated(t *testing.T) {
 	}
 	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).DeadLetter(items)
 	var got []string
-	for _, r := range records(t, argument[[]byte](t, s, "a"), 39) {
+	for _, r := range records(t, argument[[]byte](t, s, "a"), 43) {
 		got = append(got, place(argument[[]byte](t, s, "e"), integer(r, 25, 4), integer(r, 29, 2)))
 	}
 	require.Equal(t, []string{"cut \uFFFD", "\uFFFD off", "😀", "", long[:sqlbatch.MaxError], "\uFFFD"}, got)
