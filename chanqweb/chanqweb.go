@@ -43,11 +43,10 @@ type Config struct {
 	Rights func(*http.Request) Rights
 
 	// Redact changes a message before the UI shows any of it, to every user: its error, keys, headers and body. In lists the message has
-	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures it is the last message, with only
-	// the ID, the state, the cause, EndedAt and LastError, and it is called with such a message for each error of History; for a job's
-	// progress LastError is the note. If what you hide depends on other fields, hide LastError. Nothing else hides the errors of handlers
-	// (see Rights.Bodies). Redact is called concurrently, and owns the message. It gets the whole body or none: pages do not show one above
-	// 64 KiB then. Default: none.
+	// neither headers nor body. On the page of slots it has only Key and Slot. For a group of failures, and for each error of History, it
+	// has only the ID, the state, the cause, EndedAt and LastError; for a job's progress LastError is the note. If what you hide depends
+	// on other fields, hide LastError. Nothing else hides the errors of handlers (see Rights.Bodies). Redact is called concurrently, and
+	// owns the message. It gets the whole body or none: pages do not show one above 64 KiB then. Default: none.
 	Redact func(queue string, e *chanqadmin.Entry)
 
 	// Limits are when a queue is in trouble.
