@@ -40,13 +40,15 @@ var actions = map[string]action{
 	"pause": {
 		notice: "The queue is paused: no process claims its messages.",
 		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
-			return chanqadmin.Changed{}, q.Pause(ctx, chanqadmin.Change{Actor: c.Actor, Reason: c.Reason})
+			c.Limit = 0
+			return chanqadmin.Changed{}, q.Pause(ctx, c)
 		},
 	},
 	"resume": {
 		notice: "The queue is resumed.",
-		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, _ chanqadmin.Change) (chanqadmin.Changed, error) {
-			return chanqadmin.Changed{}, q.Resume(ctx)
+		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
+			c.Limit = 0
+			return chanqadmin.Changed{}, q.Resume(ctx, c)
 		},
 	},
 	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, state: chanqadmin.StateDead, run: (*chanqadmin.Queue).Redrive},
@@ -196,6 +198,10 @@ func (h *Handler) do(v *visit, q *chanqadmin.Queue, c change, d action, s chanqa
 	if by.Actor == "" {
 		by.Actor = "web UI"
 	}
+	by.Unlogged = func(err error) {
+		v.unlogged = true
+		log.Error("chanqweb: a change was made, but not logged", "error", err)
+	}
 	done, err := d.run(q, ctx, s, by)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err) // SQLite only says that the file was locked
@@ -235,13 +241,16 @@ const noticeFor = time.Minute
 // notice returns the query of an address that shows the result of a change to its visitor.
 func (h *Handler) notice(v *visit, do string, n int) url.Values {
 	query := url.Values{"did": {do}, "n": {strconv.Itoa(n)}, "at": {strconv.FormatInt(v.now.Unix(), 10)}}
+	if v.unlogged {
+		query.Set("unlogged", "1")
+	}
 	query.Set("seal", h.sealOf(v, query))
 	return query
 }
 
 func (h *Handler) sealOf(v *visit, query url.Values) string {
 	n, _ := sentNonce(v.Request)
-	return h.mac("notice", n, v.rights.User, query.Get("did"), query.Get("n"), query.Get("at"))
+	return h.mac("notice", n, v.rights.User, query.Get("did"), query.Get("n"), query.Get("at"), query.Get("unlogged"))
 }
 
 // noticeOf returns the result that the address shows, if notice made it for this visitor at most noticeFor ago. A link made by another
@@ -258,6 +267,9 @@ func (h *Handler) noticeOf(v *visit) string {
 	text := d.result(n)
 	if n >= mostChange {
 		text += " There may be more of them: repeat the change."
+	}
+	if query.Get("unlogged") != "" {
+		text += " The change is not in the log of changes, which could not be written."
 	}
 	return text
 }

@@ -39,6 +39,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_consumer; -- wri
 -- rows.
 GRANT SELECT, UPDATE ON chanq__queues TO chanq_operator;
 GRANT SELECT ON chanq__consumers, chanq__samples TO chanq_operator;
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__log TO chanq_operator; -- the log of changes; DELETE: old ones
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders__dead TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders__done TO chanq_operator;

@@ -38,13 +38,13 @@ var budgets = map[string]int{
 	"docs/guides/testing.md": 350, "docs/guides/deploying.md": 550, "docs/guides/sqlite-to-server.md": 300, "docs/guides/sql.md": 1100,
 	"docs/guides/moving.md": 250, "docs/guides/coming-from.md": 600, "docs/guides/adapters.md": 250,
 
-	"docs/operate/schema.md": 660, "docs/operate/connections.md": 400, "docs/operate/waking.md": 350, "docs/operate/monitoring.md": 600,
-	"docs/operate/runbook.md": 1420, "docs/operate/outages.md": 400, "docs/operate/upgrades.md": 300, "docs/operate/web-ui.md": 350,
+	"docs/operate/schema.md": 670, "docs/operate/connections.md": 400, "docs/operate/waking.md": 350, "docs/operate/monitoring.md": 600,
+	"docs/operate/runbook.md": 1500, "docs/operate/outages.md": 400, "docs/operate/upgrades.md": 300, "docs/operate/web-ui.md": 445,
 	"docs/operate/capacity.md": 450, "docs/operate/shards.md": 700, "docs/operate/citus.md": 450,
 
 	"docs/engines/postgresql.md": 600, "docs/engines/sqlite.md": 550, "docs/engines/sqlserver.md": 800,
 
-	"docs/reference/configuration.md": 930, "docs/reference/cli.md": 1150, "docs/reference/errors.md": 350, "docs/reference/metrics.md": 300,
+	"docs/reference/configuration.md": 930, "docs/reference/cli.md": 1260, "docs/reference/errors.md": 350, "docs/reference/metrics.md": 320,
 }
 
 // forUsers returns the pages for users that begin with one of these paths.
@@ -69,7 +69,7 @@ func TestThePagesKeepTheirBudgets(t *testing.T) {
 		if most := budget * 11 / 10; words > most {
 			t.Errorf("%s has %d words, and may have %d: shorten it, or link to the page that has it", path, words, most)
 		}
-		if words > 1300 && path != "docs/operate/runbook.md" {
+		if words > 1300 && path != "docs/operate/runbook.md" && path != "docs/reference/cli.md" { // which has each command
 			t.Errorf("%s has %d words, and a page may have 1300", path, words)
 		}
 	}

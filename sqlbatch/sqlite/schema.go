@@ -44,7 +44,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	r := newRenderer(n)
 	former := sqlbatch.Former{Ask: r.Replace(formerText), Add: r.Replace(addNoticedText)}
-	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Former: former, Statements: r.all(texts)}}
+	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Former: former, Statements: append(r.all(texts), dialect{}.Text(n, build.LogTable))}}
 }
 
 // formerText finds a dead-letter table of version 2, which has no column noticed_at.
