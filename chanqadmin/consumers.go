@@ -58,8 +58,9 @@ func (q *Queue) Release(ctx context.Context, consumer chanq.ID, c Change) (Chang
 	if err != nil {
 		return Changed{}, err
 	}
+	known := false
 	for _, one := range listed {
-		if one.ID == consumer && now.Sub(one.Heard) < HeardFor {
+		if known = known || one.ID == consumer; one.ID == consumer && now.Sub(one.Heard) < HeardFor {
 			return Changed{}, q.refuse("release", "consumer %s, heard %s ago: %w", one.Name, now.Sub(one.Heard).Round(time.Second), ErrHeard)
 		}
 	}
@@ -70,7 +71,7 @@ func (q *Queue) Release(ctx context.Context, consumer chanq.ID, c Change) (Chang
 			return Changed{}, err
 		}
 		for _, e := range page.Entries {
-			if e.Consumer == consumer {
+			if e.Consumer == consumer && (known || now.Sub(e.HeldSince) >= HeardFor) { // otherwise its claim was heard
 				s.IDs = append(s.IDs, e.ID)
 			}
 		}

@@ -11,7 +11,7 @@
 // Both read bodies that they have not written: such a body is passed to the inner codec. So you can switch them on
 // while messages are in the queue. Programs that receive must be able to read them first: see Pair.
 //
-// Headers, types and keys stay readable. Bodies of type []byte, string and json.RawMessage bypass every codec: to
+// Headers, types, keys, errors, progress and saved states stay readable. Bodies of type []byte, string and json.RawMessage bypass every codec: to
 // encrypt them, put them into a struct.
 package chanqcodec
 

@@ -90,7 +90,8 @@ func (c *sealCodec) Decode(data []byte, body any) error {
 	if len(sealed) == 0 || len(sealed) <= int(sealed[0]) {
 		return errors.New("the body is encrypted, and was cut")
 	}
-	id, sealed := string(sealed[1:1+sealed[0]]), sealed[1+sealed[0]:]
+	n := 1 + int(sealed[0])
+	id, sealed := string(sealed[1:n]), sealed[n:]
 	key := c.keys[id]
 	if key == nil {
 		return fmt.Errorf("the body is encrypted with the key %q, which this program lacks: add it to Keys.Secrets, and redrive", id)

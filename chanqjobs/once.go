@@ -81,10 +81,10 @@ func onceFrom(n chanq.Names, text string) string {
 // that must not be repeated for some time, even if the first message is handled, in the same transaction.
 //
 // The period begins with the first call, by the clock of the database. If your transaction rolls back, nothing is taken.
-// While it is open, calls with the same name and key wait.
+// While it is open, calls with the same name and key wait, on SQL Server also some others: call it last.
 //
-// name and key have up to 200 bytes of UTF-8. q is any queue of the schema. The table is made by Migrate. It costs one
-// round trip, and two for the first call, which deletes some old rows.
+// name and key have up to 200 bytes of UTF-8. q is any queue of the schema. Migrate makes the table. A call costs one
+// round trip, a first one two.
 func Once[T any](ctx context.Context, tx chanq.Tx, q *chanq.Queue[T], name, key string, period time.Duration) (first bool, err error) {
 	_, err = q.SendTx(ctx, tx) // which checks tx
 	if err == nil {

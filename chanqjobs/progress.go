@@ -230,6 +230,9 @@ func ReadProgress(ctx context.Context, db *sql.DB, queue string, id chanq.ID, cf
 	if errors.Is(err, sql.ErrNoRows) {
 		return p, ErrNoProgress
 	}
+	if err == nil && done == 0 && p.Note == "" { // of Save only
+		return p, ErrNoProgress
+	}
 	p.At, p.Done = time.UnixMilli(at), float64(done)/doneScale
 	return p, err
 }

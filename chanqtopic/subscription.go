@@ -55,8 +55,8 @@ func checkTopic(name string) error {
 // Subscribe stores a subscription, or replaces the Filter of a stored one. Call it when the program starts that consumes
 // the queue, in each process. Each Publish that begins after Subscribe has returned sends to the queue.
 //
-// The queue must exist: otherwise the error is chanq.ErrNoSchema. It uses Dialect and Schema of cfg, and costs two round
-// trips. A subscription stays until Unsubscribe, whether the program runs or not.
+// The queue must exist: otherwise the error is chanq.ErrNoSchema. It uses Dialect and Schema of cfg, and costs three
+// round trips. A subscription stays until Unsubscribe, whether the program runs or not.
 func Subscribe(ctx context.Context, db *sql.DB, s Subscription, cfg chanq.Config) error {
 	return failed("subscribe "+s.Queue+" to", s.Topic, subscribe(ctx, db, s, cfg))
 }
@@ -72,6 +72,13 @@ func subscribe(ctx context.Context, db *sql.DB, s Subscription, cfg chanq.Config
 	names, err := existing(ctx, db, cfg)
 	if err != nil {
 		return err
+	}
+	stored, err := chanq.StoredConfig(ctx, db, s.Queue, cfg)
+	switch {
+	case err != nil:
+		return err
+	case stored.Shard.Count > 0:
+		return errors.New("the queue is a shard: send to all shards with package chanqshards")
 	}
 	var queue string
 	err = queryRow(ctx, db, render(names, subscribeText), []any{s.Topic, s.Queue, filter}, &queue)

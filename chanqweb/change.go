@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
@@ -28,6 +29,7 @@ type change struct {
 	Type   string // of the messages on that page
 	sure   bool   // the question was answered
 	n      int    // how many messages the question was about
+	before int64  // of a group, only messages that had died when the question was asked, in Unix milliseconds; 0: all
 	here   bool   // the question is shown on the page of the message
 }
 
@@ -129,6 +131,13 @@ func (h *Handler) change(v *visit) (*answer, error) {
 				return nil, err
 			}
 			c.n = found.Messages // up to DryRunLimit
+			if c.Group != "" && c.before == 0 {
+				now, err := q.Now(v.ctx)
+				if err != nil {
+					return nil, err
+				}
+				c.before = now.UnixMilli()
+			}
 		}
 		if d.always || d.reason && c.Reason == "" || c.n > mostUnasked {
 			return h.ask(v, name, c, d), nil
@@ -165,6 +174,7 @@ func (h *Handler) ask(v *visit, name string, c change, d action) *answer {
 	}
 	if c.Group != "" {
 		query.Set("group", c.Group)
+		query.Set("before", strconv.FormatInt(c.before, 10))
 	}
 	if d.reason {
 		query.Set("why", askReason(c.sure))
@@ -187,6 +197,7 @@ func readChange(form url.Values) (c change, d action, err error) {
 		sure: form.Get("sure") == "yes", here: form.Has("here"),
 	}
 	c.n, _ = strconv.Atoi(form.Get("n"))
+	c.before, _ = strconv.ParseInt(form.Get("before"), 10, 64)
 	d, known := actions[c.Do]
 	if !known || len(c.Reason) > mostReason {
 		return c, d, errForm
@@ -220,6 +231,9 @@ func (c *change) selection(d action) (chanqadmin.Select, error) {
 	s, ok := groupOf(c.Group)
 	if !ok || d.state != s.State {
 		return s, errForm
+	}
+	if c.before > 0 {
+		s.Before = time.UnixMilli(c.before)
 	}
 	return s, nil
 }

@@ -6,6 +6,9 @@ import "github.com/chanq/chanq/chanqadmin"
 // of headers, and the text of a codec's error. Pages, forms and events show a message only after conceal.
 func (h *Handler) conceal(v *visit, queue string, e *chanqadmin.Entry) {
 	h.cfg.Redact(queue, e)
+	if _, raw := e.Headers[""]; raw && h.redacts { // headers that are not JSON: Redact cannot look into them
+		e.Headers[""] = "not shown"
+	}
 	for i := range e.History {
 		one := chanqadmin.Entry{ID: e.ID, State: e.State, Cause: e.Cause, EndedAt: e.EndedAt, LastError: e.History[i].Error}
 		h.cfg.Redact(queue, &one)

@@ -33,7 +33,7 @@ func everyView(text string, body []byte, now time.Time) []*view {
 		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Type: printable(text), Typed: true, Keyed: true, Failed: true, Held: true}},
 		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none", Batch: "b", Progress: chanqjobs.Progress{At: now, Done: 0.5, Note: text}}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},
-		{Page: "failures", Data: failuresData{groupsData{Groups: groups, Total: 1, Most: 1}, groupsData{Groups: groups, Total: 1, Most: 1}}},
+		{Page: "failures", Data: failuresData{groupsData{Groups: groups, Total: 1, Most: 1}, groupsData{Groups: groups, Total: 1, Most: 1}, true}},
 		{Page: "consumers", Data: consumersData{Consumers: consumers, Others: consumers, More: 1, MoreOthers: 1, Of: consumerLine{ConsumerInfo: consumers[0].ConsumerInfo, Holds: "1", Silent: true}, Messages: []chanqadmin.Entry{live}, MoreOf: 1}},
 		{Page: "slots", Data: slotsData{Slots: []chanqadmin.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
 		{Page: "schedules", Data: schedulesData{List: []chanqcron.Entry{{Name: text, Line: text, Zone: text, Type: text, Pause: chanqcron.Pause{Since: now, By: text, Reason: text}}}, More: 1}},

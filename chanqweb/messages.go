@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/chanq/chanq"
@@ -161,8 +162,8 @@ func (h *Handler) message(v *visit) (*answer, error) {
 		data.Batch = batch.String()
 	}
 	data.Progress, err = chanqjobs.ReadProgress(v.ctx, h.store.db, name, e.ID, h.store.config)
-	if err != nil && !errors.Is(err, chanqjobs.ErrNoProgress) {
-		return nil, err
+	if err != nil && !errors.Is(err, chanqjobs.ErrNoProgress) { // for example, the role may not read it
+		h.errors.failed(name, err)
 	}
 	note := chanqadmin.Entry{ID: e.ID, State: e.State, LastError: data.Progress.Note}
 	h.conceal(v, name, &note)
@@ -331,7 +332,11 @@ func lifeOf(e chanqadmin.Entry, v *visit) (life []moment) {
 type failuresData struct {
 	groupsData
 	Failing groupsData
+	Unread  bool // Failing could not be read
 }
+
+// failingFor is for the read of 10,000 messages. The page shows dead messages without it.
+const failingFor = 2 * time.Second
 
 type groupsData struct {
 	Groups  []group
@@ -352,11 +357,15 @@ func (h *Handler) failures(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	failing, err := q.Failing(v.ctx)
-	if err != nil {
-		return nil, err
+	data := failuresData{groupsData: h.groups(v, name, dead)}
+	ctx, cancel := context.WithTimeout(v.ctx, failingFor)
+	defer cancel()
+	if failing, err := q.Failing(ctx); err == nil {
+		data.Failing = h.groups(v, name, failing)
+	} else {
+		h.errors.failed(name, err)
+		data.Unread = true
 	}
-	data := failuresData{h.groups(v, name, dead), h.groups(v, name, failing)}
 	cause := ""
 	for _, g := range data.Groups {
 		if g.Key == v.URL.Query().Get("group") { // the question is about it

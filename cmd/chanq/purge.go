@@ -67,7 +67,7 @@ func (a *app) confirmChange(ctx context.Context, q *chanqadmin.Queue, verb strin
 	if err != nil {
 		return err
 	}
-	if found.Messages == 0 {
+	if found.Messages == 0 && !found.More {
 		return nil
 	}
 	many, which := fmt.Sprint(found.Messages), "all"

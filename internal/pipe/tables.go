@@ -51,7 +51,9 @@ func (t *Tables) Look(ctx context.Context, timeout time.Duration, ids [][16]byte
 }
 
 // Connect opens a connection before it is needed, if there are few. If it fails, the first statement reports it.
-func (t *Tables) Connect(ctx context.Context, timeout time.Duration) { _ = t.part.Connect(ctx, timeout) }
+func (t *Tables) Connect(ctx context.Context, timeout time.Duration) {
+	_ = t.part.Connect(ctx, timeout)
+}
 
 // Close returns the sessions.
 func (t *Tables) Close() { t.part.Close() }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/chanq/chanq/internal/base"
 )
@@ -30,6 +31,9 @@ import (
 // MostAhead is the maximum number of transactions of a producer: while one is committed, one is inserted, and another
 // one waits for its turn.
 const MostAhead = 3
+
+// aheadFor is how long a transaction is open: then the items might have been withdrawn, and others need its session.
+const aheadFor = 2 * time.Second
 
 // Minimum sizes of a full batch that is worth a transaction.
 const (
@@ -66,7 +70,7 @@ type begun struct {
 
 // store stores items by the transaction that has them. It returns false if there is none.
 func (a *ahead) store(ctx context.Context, items []*Item) (has bool, err error) {
-	if len(a.begun) > 0 && !slices.Equal(a.begun[0].items, items) {
+	if len(a.begun) > 0 && (!slices.Equal(a.begun[0].items, items) || a.begun[0].isOver()) {
 		a.rollBack()
 	}
 	if len(a.begun) == 0 && !keyed(items) {
@@ -103,7 +107,7 @@ func (a *ahead) begin(items []*Item) {
 		if last == nil {
 			next = slices.Clone(items)
 		}
-		ctx, end := context.WithTimeout(a.sender.givenUp, a.sender.cfg.StatementTimeout)
+		ctx, end := context.WithTimeout(a.sender.givenUp, min(aheadFor, a.sender.cfg.StatementTimeout))
 		b := &begun{items: next, end: end, placed: make(chan struct{}), commit: make(chan struct{}),
 			over: make(chan struct{})}
 		a.begun = append(a.begun, b)
@@ -112,6 +116,16 @@ func (a *ahead) begin(items []*Item) {
 			defer end()
 			b.err = b.run(ctx, a.sender.cfg.Table, last)
 		})
+	}
+}
+
+// isOver reports that the transaction was not committed in time.
+func (b *begun) isOver() bool {
+	select {
+	case <-b.over:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -25,7 +25,8 @@
 // A part has a limit of statements at the same time. A statement that hangs, or was left
 // behind, counts until its driver returns. If no session is idle, a new one is connected, so
 // a hanging session delays no other statement. Patient statements (RunPatient: the polls of
-// idle consumers) run one at a time: any number of idle consumers share one session.
+// idle consumers) of a kind run one at a time: any number of idle consumers share one session,
+// and a heartbeat does not wait for polls.
 // Sessions that were idle for a while are closed, the last one after a minute.
 //
 // # A *sql.DB with a limit
@@ -47,7 +48,7 @@
 //
 // Connections are scarce if SetMaxOpenConns was lowered below what Open accepts, or if the
 // driver's pool, the role or the server has a lower limit. That one shows only in attempts to
-// connect that fail, or take long. For a minute all sessions are then returned, and
+// connect that fail, or take long. For half a minute all sessions are then returned, and
 // statements borrow connections, one at a time: two connections are enough for chanq and the
 // application.
 //

@@ -128,7 +128,7 @@ func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*s
 	return p.run(ctx, st, scan, false)
 }
 
-// RunPatient is RunTimed for a statement that can wait. Of such statements on the *sql.DB,
+// RunPatient is RunTimed for a statement that can wait. Of such statements of a kind on the *sql.DB,
 // one runs at a time, and one session is enough for them. A statement that hangs delays the others by
 // half a second at most. took excludes the waits for its turn and for a session.
 func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
@@ -181,8 +181,11 @@ func (p *Part) use(ctx context.Context, patient bool, do func(*session) error) e
 			return unconnected(errClosed)
 		}
 	}
-	if patient || p.pool.scarce() {
+	switch {
+	case p.pool.scarce():
 		defer p.pool.single.next(ctx)()
+	case patient:
+		defer p.pool.patient[p.need.Kind].next(ctx)()
 	}
 	lent, err := p.enter(ctx)
 	if err != nil {

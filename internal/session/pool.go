@@ -3,8 +3,10 @@ package session
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -60,7 +62,8 @@ type Pool struct {
 	dialect sqlbatch.Dialect
 	store   *puddle.Pool[*session] // nil for OpenOnce
 	starved atomic.Int64           // connections are scarce until then, in Unix nanoseconds
-	single  turn                   // of patient statements, and of all while connections are scarce
+	single  turn                   // of all statements while connections are scarce
+	patient [kinds]turn            // of patient statements otherwise: a heartbeat does not wait for polls
 	alone   chan struct{}          // of capacity 1: see Part.Alone
 	turn    chan struct{}          // of capacity 1: see Part.Turn
 	end     context.CancelFunc     // ends sweeps
@@ -79,9 +82,11 @@ const (
 	// keep is how long a session is idle before it is closed.
 	keep = 5 * time.Second
 	// maxIdle is how long the last session is idle before it is closed, and how long one that stays is trusted: less
-	// than the four minutes after which firewalls begin to drop connections silently. It is also how long connections
-	// count as scarce after the last sign of it: the signs of the next time might delay the application for seconds.
+	// than the four minutes after which firewalls begin to drop connections silently.
 	maxIdle = time.Minute
+	// scarceFor is how long connections count as scarce after the last sign of it: the signs of the next time might
+	// delay the application for seconds.
+	scarceFor = 30 * time.Second
 )
 
 // pools has the Pool of each *sql.DB that has open parts. All queues on a *sql.DB share it.
@@ -91,7 +96,11 @@ var pools struct {
 }
 
 func newPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
-	return &Pool{db: db, dialect: d, single: make(turn, 1), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	p := &Pool{db: db, dialect: d, single: make(turn, 1), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	for k := range p.patient {
+		p.patient[k] = make(turn, 1)
+	}
+	return p
 }
 
 // Open adds a part for each need to the pool of db. It connects nothing. maxAge limits the age of the sessions
@@ -281,10 +290,17 @@ func (p *Pool) connect(ctx context.Context, probe bool) (*sql.Conn, error) {
 	slow := time.AfterFunc(answerTimeout, p.late)
 	defer slow.Stop()
 	conn, err := connect(ctx, p.db, probe)
-	if err != nil && p.dialect.Classify(err) != sqlbatch.Unknown { // the server has answered: it is no outage
+	if err != nil && p.dialect.Classify(err) != sqlbatch.Unknown && !isAway(err) {
 		p.late()
 	}
 	return conn, err
+}
+
+// isAway reports that the server was not reached, starts, or refused for another reason than a limit (class 53).
+func isAway(err error) bool {
+	var network net.Error
+	var answer interface{ SQLState() string }
+	return errors.As(err, &network) || errors.As(err, &answer) && !strings.HasPrefix(answer.SQLState(), "53")
 }
 
 // late records that an attempt to connect failed, or takes long. It might just wait for a connection
@@ -297,7 +313,7 @@ func (p *Pool) late() {
 
 // starve returns all sessions, those in use when their statements end.
 func (p *Pool) starve() {
-	p.starved.Store(time.Now().Add(maxIdle).UnixNano())
+	p.starved.Store(time.Now().Add(scarceFor).UnixNano())
 	if p.store != nil {
 		p.store.Reset()
 	}

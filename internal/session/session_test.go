@@ -125,6 +125,35 @@ func TestPatientStatementsShareOneSessionExceptWhileOneHangs(t *testing.T) {
 	})
 }
 
+// Otherwise the polls of many consumers, if each hangs for a while, would let memberships end.
+func TestAHeartbeatDoesNotWaitForPollsThatHang(t *testing.T) {
+	world(t, 0, func(w *database) {
+		end := w.hang("hangs")
+		polls := make([]*Part, 60)
+		done := make(chan error, len(polls))
+		for i := range polls {
+			polls[i] = w.join(Claim, 1)
+			go func() {
+				_, err := polls[i].RunPatient(context.Background(), sqlbatch.Statement{Text: "hangs"}, nil)
+				done <- err
+			}()
+		}
+		note := w.join(Note, 1)
+		synctest.Wait()
+		began := time.Now()
+		_, err := note.RunPatient(context.Background(), sqlbatch.Statement{Text: "join"}, nil)
+		require.NoError(w, err)
+		require.Less(w, time.Since(began), moment)
+		end()
+		for range polls {
+			require.NoError(w, <-done)
+		}
+		for _, p := range append(polls, note) {
+			p.Close()
+		}
+	})
+}
+
 func TestAnAttemptThatHearsNoAnswerDoesNotHoldUpTheNext(t *testing.T) {
 	world(t, 0, func(w *database) {
 		p := w.join(Claim, 1)

@@ -31,7 +31,7 @@ func (q *queue) Join(m sqlbatch.Consumer) sqlbatch.Statement {
 	}}
 }
 
-const leaveText = `DELETE FROM {consumers} WHERE id = $1::uuid`
+const leaveText = `DELETE FROM {consumers} WHERE id = $1::uuid AND queue = {name}`
 
 func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.leave, Args: []any{hexID(id)}}

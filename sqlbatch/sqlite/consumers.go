@@ -11,7 +11,7 @@ const (
 	joinSweepText = `DELETE FROM {consumers} WHERE until < {now} - 86400000`
 	joinText      = `INSERT INTO {consumers} (id, queue, name, host, process, since, until, heard_at) VALUES (?1, {name}, ?2, ?3, ?4, {now}, {now} + ?5, {now})
 ON CONFLICT (id) DO UPDATE SET until = max(until, excluded.until), heard_at = excluded.heard_at`
-	leaveText     = `DELETE FROM {consumers} WHERE id = ?1`
+	leaveText     = `DELETE FROM {consumers} WHERE id = ?1 AND queue = {name}`
 	consumersText = `SELECT id, name, host, process, since, until, coalesce(heard_at, {now}) FROM {consumers} WHERE queue = {name} AND until > {now} ORDER BY since, id`
 )
 

@@ -44,7 +44,7 @@ func consumerText(s string) string { return cutUnits(strings.ToValidUTF8(s, "\uF
 
 const leaveText = settling + `DELETE m
 FROM {consumers} AS m WITH (ROWLOCK)
-WHERE m.id = @id;
+WHERE m.id = @id AND m.queue = {name};
 `
 
 func (q *queue) Leave(id [16]byte) sqlbatch.Statement {

@@ -1,1 +1,1 @@
-DELETE FROM "public"."chanq__consumers" WHERE id = $1::uuid;
+DELETE FROM "public"."chanq__consumers" WHERE id = $1::uuid AND queue = 'orders';

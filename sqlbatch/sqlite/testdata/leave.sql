@@ -1,1 +1,1 @@
-DELETE FROM "main"."chanq__consumers" WHERE id = ?1;
+DELETE FROM "main"."chanq__consumers" WHERE id = ?1 AND queue = 'orders';

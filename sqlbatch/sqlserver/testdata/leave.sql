@@ -7,4 +7,4 @@ SET TEXTSIZE 2147483647;
 SET LOCK_TIMEOUT 100;
 DELETE m
 FROM [dbo].[chanq__consumers] AS m WITH (ROWLOCK)
-WHERE m.id = @id;
+WHERE m.id = @id AND m.queue = 'orders';
