@@ -57,7 +57,7 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 		ctx := context.WithoutCancel(ctx)
 		var errs []error
 		for _, queue := range []string{s.place.Queue, s.place.Queue + "_next"} {
-			if err := chanqadmin.DropWithMessages(ctx, s.db, queue, s.config()); !errors.Is(err, chanq.ErrNoSchema) {
+			if err := chanqadmin.DropWithMessages(ctx, s.db, queue, s.config(), chanqadmin.Change{}); !errors.Is(err, chanq.ErrNoSchema) {
 				errs = append(errs, err)
 			}
 		}

@@ -2,6 +2,7 @@ package chanqadmin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -25,8 +26,8 @@ const stepRows = 1000
 
 // Change has the options of a change, and records by whom and why it is made.
 type Change struct {
-	// Actor makes the change, for this Reason. A pause stores both in the row of the queue, and every change writes both to Log. Default:
-	// host/pid and none. Range: at most 400 bytes of UTF-8 each, without NUL.
+	// Actor makes the change, for this Reason. Both are in the log of changes, and those of a pause in the row of the queue as well.
+	// Default: host/pid and none. Range: at most 400 bytes of UTF-8 each, without NUL.
 	Actor  string
 	Reason string
 	// Limit is the most messages that are changed. Default: no limit.
@@ -39,6 +40,9 @@ type Change struct {
 	Progress func(changed int)
 	// Log receives a record of the change after its end. Default: none.
 	Log *slog.Logger
+	// Unlogged is called if a change that was made is not in the log of changes (see Log), or its end is not, for example because the role
+	// may not write there. Default: none.
+	Unlogged func(error)
 }
 
 // Changed is the result of a change, or of a Change.DryRun.
@@ -150,7 +154,7 @@ func (q *Queue) RunNow(ctx context.Context, s Select, c Change) (Changed, error)
 	return q.change(ctx, &change{op: "run now", Select: s, Change: c, byID: q.sql.RunNow, wakes: true})
 }
 
-// change is one call of Purge, Redrive, Cancel or RunNow.
+// change is one call of Purge, Redrive, Cancel, RunNow or Release.
 type change struct {
 	op string
 	Select
@@ -158,6 +162,7 @@ type change struct {
 	byID  func([][16]byte) sqlbatch.Statement
 	whole func(sqlbatch.State, int, sqlbatch.Window) sqlbatch.Statement // of the messages of a window
 	wakes bool
+	which string // what the log of changes says instead of the Select; "": the Select
 
 	began time.Time
 	done  Changed
@@ -175,19 +180,29 @@ func (q *Queue) change(ctx context.Context, c *change) (Changed, error) {
 	case err != nil:
 		return Changed{}, q.refuse(c.op, "%w", err)
 	case c.DryRun:
-		err = q.dryRun(ctx, c)
-	case c.IDs != nil:
-		err = q.changeIDs(ctx, c, c.IDs)
+		err = unlimited(q.dryRun(ctx, c))
 	default:
-		err = q.changeAll(ctx, c)
-	}
-	if errors.Is(err, errLimit) {
-		err = nil
+		err = q.logged(ctx, c.op, cmp.Or(c.which, c.Select.String()), &c.Change, func() (int, error) {
+			if c.IDs != nil {
+				err = q.changeIDs(ctx, c, c.IDs)
+			} else {
+				err = q.changeAll(ctx, c)
+			}
+			return c.done.Messages, unlimited(err)
+		})
 	}
 	if c.Log != nil {
 		c.record(ctx, q.Label(), err)
 	}
 	return c.done, err
+}
+
+// unlimited returns the error of a change, nil at its Limit.
+func unlimited(err error) error {
+	if errors.Is(err, errLimit) {
+		return nil
+	}
+	return err
 }
 
 // record writes the change to its log.

@@ -107,14 +107,18 @@ func (q *Queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 
 // repeat is once with a call of begin before each attempt, because a failed attempt may leave rows behind.
 func (q *Queue) repeat(ctx context.Context, st sqlbatch.Statement, begin func(), scan func(*sql.Rows) error) error {
-	s := session.OpenOnce(q.db, q.dialect)
+	return repeat(ctx, q.db, q.dialect, q.cfg.StatementTimeout, st, begin, scan)
+}
+
+func repeat(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, timeout time.Duration, st sqlbatch.Statement, begin func(), scan func(*sql.Rows) error) error {
+	s := session.OpenOnce(db, d)
 	defer s.Close()
 	pause := batch.Backoff{Low: batch.LowPause, High: 500 * time.Millisecond}
-	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error {
+	return session.Within(ctx, timeout, func(ctx context.Context) error {
 		for until := time.Now().Add(repeatFor); ; {
 			begin()
 			err := s.Run(ctx, st, scan)
-			class := session.Classify(q.dialect, err)
+			class := session.Classify(d, err)
 			if err == nil || !time.Now().Before(until) || ctx.Err() != nil || class != sqlbatch.RolledBack && class != sqlbatch.Duplicate {
 				return err
 			}

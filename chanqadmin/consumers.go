@@ -88,7 +88,7 @@ func (q *Queue) Release(ctx context.Context, consumer chanq.ID, c Change) (Chang
 		}
 	}
 	by := func(ids [][16]byte) sqlbatch.Statement { return q.sql.Surrender(consumer, ids) }
-	changed, err := q.change(ctx, &change{op: "release", Select: s, Change: c, byID: by})
+	changed, err := q.change(ctx, &change{op: "release", Select: s, Change: c, byID: by, which: "consumer=" + consumer.String()})
 	q.queue.Wake() // slots may be free even if it had no message
 	changed.More = more
 	return changed, err

@@ -1,6 +1,7 @@
 package chanqadmin
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -19,10 +20,10 @@ import (
 //
 // Running consumers end with ErrNoSchema, and sends fail with it. The user needs permission to drop the queue's tables, to read them,
 // and to delete from chanq__queues, chanq__consumers and chanq__samples. Drop costs a few round trips, and uses Dialect, Schema and
-// Label of cfg. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
-func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
-	return drop(ctx, db, queue, cfg, func(c table.Counts) error {
-		if n := c.Ready + c.Scheduled + c.Leased + c.Dead + c.Done; n > 0 {
+// Label of cfg. Limit, PerSecond and DryRun of c must be zero. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
+func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change) error {
+	return drop(ctx, db, queue, cfg, c, func(found table.Counts) error {
+		if n := found.Ready + found.Scheduled + found.Leased + found.Dead + found.Done; n > 0 {
 			return fmt.Errorf("%w: it has messages; Purge deletes them, and DropWithMessages drops the queue with them", chanq.ErrNotEmpty)
 		}
 		return nil
@@ -30,22 +31,28 @@ func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error
 }
 
 // DropWithMessages is Drop of a queue that may have messages. The messages are lost. Its other errors are those of Drop.
-func DropWithMessages(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) error {
-	return drop(ctx, db, queue, cfg, func(table.Counts) error { return nil })
+func DropWithMessages(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change) error {
+	return drop(ctx, db, queue, cfg, c, func(table.Counts) error { return nil })
 }
 
-func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, check func(table.Counts) error) error {
+func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change, check func(table.Counts) error) error {
 	label := queue
 	if cfg.Label != "" {
 		label = cfg.Label
 	}
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	if err == nil {
-		err = sqlbatch.CheckNames(sqlbatch.Names{Schema: cfg.Schema, Queue: queue})
+		err = cmp.Or(sqlbatch.CheckNames(sqlbatch.Names{Schema: cfg.Schema, Queue: queue}), c.checkSet())
 	}
 	if err != nil {
 		return fmt.Errorf("chanq: drop %s: %w", label, err)
 	}
+	return c.logged(ctx, db, d, sqlbatch.Names{Schema: cfg.Schema, Queue: queue}, "drop", "", func() (int, error) {
+		return 0, dropNow(ctx, db, d, queue, label, cfg, check)
+	})
+}
+
+func dropNow(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, queue, label string, cfg chanq.Config, check func(table.Counts) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return &chanq.OpError{Op: "drop", Queue: label, Err: fmt.Errorf("connect: %w", err)}

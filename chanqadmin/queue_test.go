@@ -18,8 +18,8 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 		for words, call := range map[string]func() error{
 			"chanq: open east: db is nil":  func() error { _, err := chanqadmin.Open(w.Soon(), nil, "orders", cfg); return err },
 			"chanq: open":                  func() error { _, err := chanqadmin.Open(w.Soon(), db, "no such name", cfg); return err },
-			"chanq: drop east: db is nil":  func() error { return chanqadmin.Drop(w.Soon(), nil, "orders", cfg) },
-			"chanq: drop east: queue name": func() error { return chanqadmin.Drop(w.Soon(), db, "no such name", cfg) },
+			"chanq: drop east: db is nil":  func() error { return chanqadmin.Drop(w.Soon(), nil, "orders", cfg, chanqadmin.Change{}) },
+			"chanq: drop east: queue name": func() error { return chanqadmin.Drop(w.Soon(), db, "no such name", cfg, chanqadmin.Change{}) },
 			`chanq: list queues: Config.Dialect is "oracle"`: func() error {
 				_, err := chanqadmin.Queues(w.Soon(), db, chanq.Config{Dialect: "oracle"})
 				return err
@@ -34,7 +34,7 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 		list, err := chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 		require.NoError(t, err)
 		require.Empty(t, list)
-		for _, drop := range []error{chanqadmin.Drop(w.Soon(), db, "orders", cfg), chanqadmin.DropWithMessages(w.Soon(), db, "orders", cfg)} {
+		for _, drop := range []error{chanqadmin.Drop(w.Soon(), db, "orders", cfg, chanqadmin.Change{}), chanqadmin.DropWithMessages(w.Soon(), db, "orders", cfg, chanqadmin.Change{})} {
 			var op *chanq.OpError
 			require.ErrorAs(t, drop, &op)
 			require.Equal(t, [2]string{"drop", "east"}, [2]string{op.Op, op.Queue})
@@ -54,13 +54,13 @@ func TestAQueueOfANewerSchemaIsNeitherOpenedNorDropped(t *testing.T) {
 		require.NoError(t, err)
 		_, err = chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
 		require.ErrorIs(t, err, chanq.ErrNewerSchema)
-		require.ErrorIs(t, chanqadmin.DropWithMessages(w.Soon(), w.DB, "orders", chanq.Config{}), chanq.ErrNewerSchema)
+		require.ErrorIs(t, chanqadmin.DropWithMessages(w.Soon(), w.DB, "orders", chanq.Config{}, chanqadmin.Change{}), chanq.ErrNewerSchema)
 		_, err = w.DB.Exec("UPDATE chanq__queues SET min_version = min_version - 1000")
 		require.NoError(t, err)
 		q, err := chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
 		require.NoError(t, err)
-		require.NoError(t, chanqadmin.Drop(w.Soon(), w.DB, "orders", chanq.Config{}))
-		require.ErrorIs(t, q.Configure(w.Soon(), chanq.Spec{MaxAttempts: 5}), chanq.ErrNoSchema)
+		require.NoError(t, chanqadmin.Drop(w.Soon(), w.DB, "orders", chanq.Config{}, chanqadmin.Change{}))
+		require.ErrorIs(t, q.Configure(w.Soon(), chanq.Spec{MaxAttempts: 5}, chanqadmin.Change{}), chanq.ErrNoSchema)
 		_, err = chanqadmin.Open(w.Soon(), w.DB, "orders", chanq.Config{})
 		require.ErrorIs(t, err, chanq.ErrNoSchema, "it is not created again")
 	})

@@ -3,6 +3,7 @@ package chanqadmin_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -79,9 +80,12 @@ func releases(w *testdb.World, kind chanq.Kind) {
 	none, err := admin.Release(w.Soon(), chanq.NewID(), chanqadmin.Change{})
 	require.NoError(w, err)
 	require.Zero(w, none.Messages, "another consumer")
-	done, err := admin.Release(w.Soon(), before.Consumer, chanqadmin.Change{})
+	done, err := admin.Release(w.Soon(), before.Consumer, chanqadmin.Change{Actor: "ada", Reason: "its host is lost"})
 	require.NoError(w, err)
 	require.Equal(w, 3, done.Messages)
+	logged := lines(w, "orders")
+	require.Len(w, logged, 2, "what was refused and what was counted is not in the log")
+	require.Equal(w, fmt.Sprintf("release by ada of 3 (consumer=%s) because of \"its host is lost\"", before.Consumer), logged[1])
 
 	again := testdb.Take(w, other, 3)
 	fences := map[chanq.ID]int64{}

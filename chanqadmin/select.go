@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -58,6 +59,15 @@ func (s Select) LogValue() slog.Value {
 		attrs = append(attrs, slog.Int("ids", len(s.IDs)))
 	}
 	return slog.GroupValue(attrs...)
+}
+
+// String returns the fields that are set, and the first IDs.
+func (s Select) String() string {
+	text := strings.Trim(s.LogValue().String(), "[]")
+	for _, id := range s.IDs[:min(len(s.IDs), 5)] {
+		text += " " + id.String()
+	}
+	return text
 }
 
 // check returns the first error of a Select, or nil.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -12,16 +15,28 @@ import (
 
 // Pause stops the claims of this queue in all processes, in each with its next poll. Leases may still be settled, consumers deliver
 // their buffered leases, and sends continue. Change.Actor and Reason are stored for other operators: see Paused. Limit, PerSecond
-// and DryRun must be zero. It costs one round trip.
+// and DryRun must be zero. It costs one round trip, and four for the log of changes.
 func (q *Queue) Pause(ctx context.Context, c Change) error {
+	return q.set(ctx, "pause", "", c, func() error {
+		return q.fail("pause", q.once(ctx, q.sql.Pause(c.actor(), c.Reason), nil))
+	})
+}
+
+// set makes a change of the queue that changes no message.
+func (q *Queue) set(ctx context.Context, what, which string, c Change, do func() error) error {
+	if err := c.checkSet(); err != nil {
+		return q.refuse(what, "%w", err)
+	}
+	return q.logged(ctx, what, which, &c, func() (int, error) { return 0, do() })
+}
+
+// checkSet returns all errors of a Change of a queue.
+func (c *Change) checkSet() error {
 	err := c.check()
 	if c.Limit != 0 || c.PerSecond != 0 || c.DryRun {
-		err = errors.Join(err, errors.New("Change.Limit, PerSecond and DryRun must be zero: a pause changes no message"))
+		err = errors.Join(err, errors.New("Change.Limit, PerSecond and DryRun must be zero: it is no change of messages"))
 	}
-	if err != nil {
-		return q.refuse("pause", "%w", err)
-	}
-	return q.fail("pause", q.once(ctx, q.sql.Pause(c.actor(), c.Reason), nil))
+	return err
 }
 
 // Pause is the pause of a queue.
@@ -42,15 +57,26 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 // Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue. Its consumers adopt them
 // with their next heartbeat, at least every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs
 // permission to update the queue's row, as for Pause. If a table or an index of the queue is missing, Configure creates it as
-// chanq.Migrate does. It costs up to nine round trips, four if nothing changes. If the queue does not exist, Configure returns
-// ErrNoSchema.
-func (q *Queue) Configure(ctx context.Context, spec chanq.Spec) error {
+// chanq.Migrate does. It costs up to nine round trips, four if nothing changes, and four for the log of changes. If the queue does not
+// exist, Configure returns ErrNoSchema. Limit, PerSecond and DryRun of c must be zero.
+func (q *Queue) Configure(ctx context.Context, spec chanq.Spec, c Change) error {
 	if _, err := q.Spec(ctx); err != nil { // Migrate would create a dropped queue again
 		return err
 	}
 	cfg := q.cfg
 	cfg.Spec = spec
-	return chanq.Migrate(ctx, q.db, q.Name(), cfg)
+	return q.set(ctx, "configure", specText(spec), c, func() error { return chanq.Migrate(ctx, q.db, q.Name(), cfg) })
+}
+
+// specText returns the fields of a Spec that are set.
+func specText(spec chanq.Spec) string {
+	var set []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[chanq.Spec]()) {
+		if value := reflect.ValueOf(spec).FieldByIndex(field.Index); !value.IsZero() {
+			set = append(set, fmt.Sprintf("%s=%v", field.Name, value))
+		}
+	}
+	return strings.Join(set, " ")
 }
 
 // Spec returns the stored Spec of the queue. It costs one round trip.
@@ -66,11 +92,13 @@ func (q *Queue) Now(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(now), q.fail("now", err)
 }
 
-// Resume ends a pause, and deletes its actor and reason. It costs one round trip.
-func (q *Queue) Resume(ctx context.Context) error {
-	err := q.once(ctx, q.sql.Resume(), nil)
-	if err == nil {
-		q.queue.Wake()
-	}
-	return q.fail("resume", err)
+// Resume ends a pause, and deletes its actor and reason. Limit, PerSecond and DryRun of c must be zero. It costs as much as Pause.
+func (q *Queue) Resume(ctx context.Context, c Change) error {
+	return q.set(ctx, "resume", "", c, func() error {
+		err := q.once(ctx, q.sql.Resume(), nil)
+		if err == nil {
+			q.queue.Wake()
+		}
+		return q.fail("resume", err)
+	})
 }

@@ -23,15 +23,22 @@ type Stats struct {
 	// OldestReady is how long the oldest ready message has been due.
 	OldestReady time.Duration `json:"oldest_ready_ns"`
 	Paused      bool          `json:"paused"`
+	// About is read if a count reached Limit: see Estimate. On SQLite it is zero.
+	About Estimates `json:"about,omitzero"`
 }
 
 // StatsLimit is the upper bound of the counts of Stats.
 const StatsLimit = 10_000
 
 // Stats counts the messages of the queue, up to 10,000 of each state, in one round trip that reads at most a small multiple of these
-// entries. It takes no locks that block other statements. To decide whether the queue is drained, call Empty.
-func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+// entries. If a count reached that, it costs another one, which reads the catalog of the database. It takes no locks that block other
+// statements. To decide whether the queue is drained, call Empty.
+func (q *Queue) Stats(ctx context.Context) (s Stats, err error) {
 	var c table.Counts
-	err := q.once(ctx, q.sql.Stats(StatsLimit), c.Scan)
-	return Stats{c.Ready, c.Scheduled, c.Leased, c.Dead, c.Done, StatsLimit, c.OldestReady, c.Paused}, q.fail("stats", err)
+	err = q.once(ctx, q.sql.Stats(StatsLimit), c.Scan)
+	s = Stats{c.Ready, c.Scheduled, c.Leased, c.Dead, c.Done, StatsLimit, c.OldestReady, c.Paused, Estimates{}}
+	if err == nil && max(c.Ready, c.Scheduled, c.Leased, c.Dead, c.Done) >= StatsLimit {
+		s.About, _ = q.estimates(ctx) // without it the counts are still right
+	}
+	return s, q.fail("stats", err)
 }

@@ -154,7 +154,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.own() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{messagesDesc, oldestDesc, pausedDesc, consumersDesc, upDesc, findingDesc, textDesc} {
+	for _, d := range []*prometheus.Desc{messagesDesc, estimateDesc, oldestDesc, pausedDesc, consumersDesc, upDesc, findingDesc, textDesc} {
 		ch <- d
 	}
 }

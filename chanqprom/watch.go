@@ -16,6 +16,7 @@ import (
 
 var (
 	messagesDesc  = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "state"}, nil)
+	estimateDesc  = prometheus.NewDesc("chanq_messages_estimate", "Messages in a queue. Above 10,000 of a state what the database estimates, or 10,000.", []string{"queue", "state"}, nil)
 	oldestDesc    = prometheus.NewDesc("chanq_oldest_ready_seconds", "Seconds since the oldest ready message became due.", []string{"queue"}, nil)
 	pausedDesc    = prometheus.NewDesc("chanq_paused", "1 if the queue is paused.", []string{"queue"}, nil)
 	consumersDesc = prometheus.NewDesc("chanq_consumers", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
@@ -154,6 +155,7 @@ func (m *Metrics) export(ch chan<- prometheus.Metric, s seen) {
 		{chanqadmin.StateDead, s.Stats.Dead}, {chanqadmin.StateDone, s.Stats.Done},
 	} {
 		gauge(messagesDesc, float64(n.n), string(n.state))
+		gauge(estimateDesc, float64(max(n.n, s.Stats.Estimate(n.state))), string(n.state))
 	}
 	gauge(oldestDesc, s.Stats.OldestReady.Seconds())
 	paused := 0.0

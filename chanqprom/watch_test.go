@@ -224,11 +224,11 @@ func TestQueuesThatReturnAreMeasuredAgain(t *testing.T) {
 		}
 	}
 
-	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{}))
+	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{}, chanqadmin.Change{}))
 	mark := chanq.ShardMark{Count: 2}
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Shard: mark}))
 	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail/0"}`], "it is a shard now")
-	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{Shard: mark}))
+	require.NoError(t, chanqadmin.Drop(t.Context(), db, "mail", chanq.Config{Shard: mark}, chanqadmin.Change{}))
 
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}}))
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})

@@ -17,7 +17,7 @@ import (
 func TestUnsentTakesWhatNoShardCanStore(t *testing.T) {
 	var reported atomic.Int64
 	q := newQueue(t, 2, chanq.Config{Spec: chanq.Spec{MaxBody: 10}, Hooks: chanq.Hooks{Unsent: func(chanq.UnsentEvent) { reported.Add(1) }}})
-	require.NoError(t, chanqadmin.DropWithMessages(t.Context(), q.places[1].db, "orders", chanq.Config{}))
+	require.NoError(t, chanqadmin.DropWithMessages(t.Context(), q.places[1].db, "orders", chanq.Config{}, chanqadmin.Change{}))
 	q.places[1].queue.Store(nil) // as after an Open during an outage of the database
 	p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
 	require.NoError(t, err)

@@ -190,7 +190,7 @@ func TestPublishRefusesBeforeItStores(t *testing.T) {
 		subscribe(w, "z", chanqtopic.Filter{})
 		require.NoError(w, publish(w, topic, chanq.Msg("1")))
 		drop := func(queue string) {
-			require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), queue, chanq.Config{}))
+			require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), queue, chanq.Config{}, chanqadmin.Change{}))
 		}
 		drop("mails")
 		err = refused(chanq.Msg("2"))

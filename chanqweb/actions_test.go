@@ -434,6 +434,28 @@ func TestAChangeOfManyMessagesShowsItsProgressAndStops(t *testing.T) {
 	})
 }
 
+// A role that may not write the log of changes: the visitor learns it, of a change in the request and of one in the background.
+func TestAChangeThatIsNotInTheLogSaysSo(t *testing.T) {
+	const unlogged = "The change is not in the log of changes, which could not be written."
+	onEach(t, func(t *testing.T, shop *shop) {
+		names := shop.Mail.Names()
+		s := shop.open(everything)
+		r := s.press(s.press(s.get("/q/mail/"), "pause", ""), "pause", "asked", "reason", "x")
+		require.NotContains(t, r.text, unlogged)
+		require.Regexp(t, `(?s)ada.*pause`, s.see("/q/mail/changes"))
+		for _, text := range []string{"DROP TABLE " + names.SQL("{chanq__log}"), died[string(names.Dialect)]} {
+			_, err := shop.DB.ExecContext(t.Context(), text)
+			require.NoError(t, err)
+		}
+		s.said(s.press(s.get("/q/mail/"), "resume", ""), "The queue is resumed. "+unlogged)
+		s.press(s.press(s.get("/q/mail/failures"), "purge", ""), "purge", "asked")
+		require.Eventually(t, func() bool {
+			return strings.Contains(s.see("/q/mail/failures"), "messages are purged. "+unlogged)
+		}, patience, tick)
+		require.Equal(t, 2, strings.Count(s.log.String(), "made, but not logged"))
+	})
+}
+
 // The server ends while a change is running: it ends after its step. To its end it has changed all.
 func TestAChangeOfManyMessagesEndsWithTheWebUI(t *testing.T) {
 	bubble(t, func(t *testing.T) {

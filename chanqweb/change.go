@@ -52,13 +52,13 @@ var actions = map[string]action{
 		verb: "Pause", ask: "Pause queue %[2]s? No process claims its messages until you resume it.", reason: true,
 		notice: "The queue is paused: no process claims its messages.",
 		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
-			return chanqadmin.Changed{}, q.Pause(ctx, chanqadmin.Change{Actor: c.Actor, Reason: c.Reason})
+			return chanqadmin.Changed{}, q.Pause(ctx, c)
 		},
 	},
 	"resume": {
 		notice: "The queue is resumed.",
-		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, _ chanqadmin.Change) (chanqadmin.Changed, error) {
-			return chanqadmin.Changed{}, q.Resume(ctx)
+		run: func(q *chanqadmin.Queue, ctx context.Context, _ chanqadmin.Select, c chanqadmin.Change) (chanqadmin.Changed, error) {
+			return chanqadmin.Changed{}, q.Resume(ctx, c)
 		},
 	},
 	"redrive": {
@@ -148,7 +148,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	}
 	ctx, cancel := v.steady()
 	defer cancel()
-	n, err := h.do(ctx, v, q, c, d, s, nil)
+	n, note, err := h.do(ctx, v, q, c, d, s, nil)
 	if err != nil {
 		return nil, d.failed(n, err)
 	}
@@ -156,7 +156,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	if d.many && !d.of && n < len(c.IDs) {
 		text = d.missed(ctx, q, n, c.IDs)
 	}
-	return h.say(v, name, c, text), nil
+	return h.say(v, name, c, text+note), nil
 }
 
 // ask returns the answer with the question about a change.
@@ -287,11 +287,14 @@ func (v *visit) steady() (context.Context, context.CancelFunc) {
 // actor returns the name of the visitor for the database.
 func (v *visit) actor() string { return cmp.Or(bounded(v.rights.User), "web UI") }
 
-// do makes a change, logs it, and returns how many messages it changed, also with an error.
-func (h *Handler) do(ctx context.Context, v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select, progress func(int)) (n int, err error) {
+// do makes a change, logs it, and returns how many messages it changed, also with an error. note is what the result must say besides.
+func (h *Handler) do(ctx context.Context, v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select, progress func(int)) (n int, note string, err error) {
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
 	log.Info("chanqweb: a change begins", "first", firstOf(c.IDs))
-	done, err := d.run(q, ctx, s, chanqadmin.Change{Actor: v.actor(), Reason: c.Reason, Progress: progress})
+	done, err := d.run(q, ctx, s, chanqadmin.Change{Actor: v.actor(), Reason: c.Reason, Progress: progress, Unlogged: func(err error) {
+		note = " The change is not in the log of changes, which could not be written."
+		log.Error("chanqweb: a change was made, but not logged", "error", err)
+	}})
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err) // SQLite only says that the file was locked
 	}
@@ -301,7 +304,7 @@ func (h *Handler) do(ctx context.Context, v *visit, q *chanqadmin.Queue, c chang
 		log.Info("chanqweb: a change was made", "changed", done.Messages)
 	}
 	h.store.watched(q.Name()).changed()
-	return done.Messages, err
+	return done.Messages, note, err
 }
 
 func firstOf(ids []chanq.ID) string {

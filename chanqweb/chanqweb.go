@@ -6,7 +6,7 @@
 // Its links are relative, so it works under any prefix that is stripped from the path, for example by a proxy. It loads nothing from
 // other sites, and needs JavaScript only for pages that update automatically.
 //
-// The package does not know your users. Wrap the handler in your own authentication, in WithPassword, or in LocalOnly: otherwise everyone
+// The package does not know your users. Wrap the handler in your own authentication, in WithLogin, or in LocalOnly: otherwise everyone
 // who reaches the server sees the queues. Config.Rights determines what a user may do. By default users may view everything except bodies
 // and values of headers. Every request that changes something requires a token that other sites cannot know, and is logged.
 //
@@ -167,6 +167,7 @@ func (h *Handler) routes() {
 	h.mux.HandleFunc("POST /schedules/change", h.page(h.changeSchedule))
 	h.mux.HandleFunc("GET /batches", h.page(h.batches))
 	h.mux.HandleFunc("GET /batches/{id}", h.page(h.batch))
+	h.mux.HandleFunc("GET /changes", h.page(h.changes))
 	h.mux.HandleFunc("GET /q/{queue}", h.page(func(v *visit) (*answer, error) {
 		return &answer{goTo: "q/" + url.PathEscape(v.PathValue("queue")) + "/"}, nil
 	}))
@@ -178,6 +179,7 @@ func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /q/{queue}/m/{id}/body", h.page(h.body))
 	h.mux.HandleFunc("GET /q/{queue}/failures", h.page(h.failures))
 	h.mux.HandleFunc("GET /q/{queue}/consumers", h.page(h.consumers))
+	h.mux.HandleFunc("GET /q/{queue}/changes", h.page(h.changes))
 	h.mux.HandleFunc("GET /q/{queue}/slots", h.page(h.slots))
 	h.mux.HandleFunc("POST /q/{queue}/change", h.page(h.change))
 	h.mux.HandleFunc("GET /assets/{name}", h.pages.asset)

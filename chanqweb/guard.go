@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"net"
@@ -12,7 +11,7 @@ import (
 	"strings"
 )
 
-// Protection against requests that other sites cause a browser to send, and against users without the password.
+// Protection against requests that other sites cause a browser to send.
 
 // policy allows a page only its own files and forms, and forbids framing it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -112,27 +111,4 @@ func loopback(host string) bool {
 	host = strings.Trim(host, "[]")
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
-}
-
-// WithPassword requires a password by HTTP basic authentication, with any user name, which User returns. The password is as secret as the
-// connection: use TLS. If password is "", for example from an unset variable, every request is rejected.
-func WithPassword(next http.Handler, password string) http.Handler {
-	want := sha256.Sum256([]byte(password))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, given, ok := r.BasicAuth()
-		got := sha256.Sum256([]byte(given))
-		if !ok || password == "" || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			harden(w.Header())
-			w.Header().Set("WWW-Authenticate", `Basic realm="chanq", charset="UTF-8"`)
-			http.Error(w, "This web UI requires a password.", http.StatusUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// User returns the user name of a request that passed WithPassword, or "". The name is not verified: the password is valid with any name.
-func User(r *http.Request) string {
-	name, _, _ := r.BasicAuth()
-	return name
 }

@@ -1,16 +1,25 @@
 package chanqweb_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/chanqweb"
 )
 
-var fine = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("user " + chanqweb.User(r))) })
+var fine = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("user " + chanqweb.Login(r).User)) })
 
 func answerOf(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
@@ -48,11 +57,11 @@ func TestALocalPageIsRefusedUnderOtherNames(t *testing.T) {
 func TestAnEmptyPasswordIsRefused(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.SetBasicAuth("ada", "")
-	require.Equal(t, http.StatusUnauthorized, answerOf(chanqweb.WithPassword(fine, ""), r).Code)
+	require.Equal(t, http.StatusUnauthorized, answerOf(chanqweb.WithLogin(fine, chanqweb.Password("", chanqweb.Rights{}), slog.New(slog.DiscardHandler)), r).Code)
 }
 
 func TestAPasswordIsRequired(t *testing.T) {
-	h := chanqweb.WithPassword(fine, "open sesame")
+	h := chanqweb.WithLogin(fine, chanqweb.Password("open sesame", chanqweb.Rights{}), slog.New(slog.DiscardHandler))
 	ask := func(with func(*http.Request)) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		with(r)
@@ -66,4 +75,56 @@ func TestAPasswordIsRequired(t *testing.T) {
 	}
 	right := ask(func(r *http.Request) { r.SetBasicAuth("ada", "open sesame") })
 	require.Equal(t, "user ada", right.Body.String())
+}
+
+// Ten wrong passwords a minute from one network, and what they cost others.
+func TestWrongPasswordsAreLoggedAndSlowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		h := chanqweb.WithLogin(fine, chanqweb.Password("open sesame", chanqweb.Rights{}), slog.New(slog.NewTextHandler(&said, nil)))
+		ask := func(from, password string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.RemoteAddr = from
+			r.SetBasicAuth("mallory\n", password)
+			return answerOf(h, r)
+		}
+		for i := range 10 {
+			require.Equal(t, http.StatusUnauthorized, ask(fmt.Sprintf("[2001:db8::%d]:50000", i), "guess").Code)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 10, strings.Count(said.String(), "a wrong password"))
+		require.Contains(t, said.String(), `from=[2001:db8::9]:50000 user="mallory\n" wrong=10`)
+		for _, password := range []string{"guess", "open sesame"} { // otherwise the answer would tell that it is right
+			refused := ask("[2001:db8::77]:50000", password)
+			require.Equal(t, http.StatusTooManyRequests, refused.Code)
+			require.Equal(t, "51", refused.Header().Get("Retry-After"))
+			require.Empty(t, refused.Header().Get("WWW-Authenticate"), "a browser would ask again")
+		}
+		require.Equal(t, http.StatusOK, ask("[2001:db8:0:1::1]:50000", "open sesame").Code, "another network")
+		require.Equal(t, http.StatusOK, ask("10.0.0.1:50000", "open sesame").Code)
+		require.Equal(t, 10, strings.Count(said.String(), "a wrong password"), "what was not checked is not logged")
+		time.Sleep(50 * time.Second)
+		require.Equal(t, http.StatusOK, ask("[2001:db8::77]:50000", "open sesame").Code)
+		require.Equal(t, http.StatusUnauthorized, ask("[2001:db8::77]:50000", "guess").Code)
+		require.Contains(t, said.String(), "wrong=1 ")
+	})
+}
+
+func TestSimultaneousGuessesAreCountedToo(t *testing.T) {
+	var checked atomic.Int32
+	h := chanqweb.WithLogin(fine, func(string, string) (chanqweb.Rights, bool) {
+		checked.Add(1)
+		runtime.Gosched()
+		return chanqweb.Rights{}, false
+	}, slog.New(slog.DiscardHandler))
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.SetBasicAuth("mallory", "guess")
+			answerOf(h, r)
+		})
+	}
+	all.Wait()
+	require.Equal(t, int32(10), checked.Load())
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -77,16 +76,6 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 	}
 	title := fmt.Sprintf("%s in %s", state, name)
 	return &answer{view: &view{Page: "messages", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
-}
-
-// find redirects to the page of a message.
-func (h *Handler) find(v *visit) (*answer, error) {
-	name := v.PathValue("queue")
-	id, err := chanq.ParseID(v.URL.Query().Get("id"))
-	if err != nil {
-		return nil, &refusal{http.StatusBadRequest, "This is not the ID of a message. An ID looks like 0199c0de-0000-7000-8000-000000000000."}
-	}
-	return &answer{goTo: "q/" + url.PathEscape(name) + "/m/" + id.String()}, nil
 }
 
 // messageData is the data of the page of a message.

@@ -40,7 +40,7 @@ func TestTheOverviewBeginsWithWhatIsWrong(t *testing.T) {
 		require.Regexp(t, `(?s)<li class="failure">.*?<a class="plain" href="./q/empty_0/">empty_0</a>.*?no consumer runs; 1 message waits, the oldest for 2 min.*?<small>start a consumer;`, text)
 		require.Contains(t, text, ">2 more<")
 		for i := range 5 {
-			require.NoError(t, chanqadmin.DropWithMessages(t.Context(), s.DB, fmt.Sprintf("empty_%d", i), chanq.Config{}))
+			require.NoError(t, chanqadmin.DropWithMessages(t.Context(), s.DB, fmt.Sprintf("empty_%d", i), chanq.Config{}, chanqadmin.Change{}))
 		}
 		time.Sleep(time.Minute)
 		text = page.get("/").text

@@ -72,8 +72,8 @@ func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
 			parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
 			kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
 		}
-		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "assets", "schedules", "batches"}, keysOf(kinds))
-		require.Len(t, kinds, 10)
+		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qconsumers", "qslots", "qchanges", "assets", "schedules", "batches", "changes"}, keysOf(kinds))
+		require.Len(t, kinds, 12)
 	})
 }
 
@@ -89,7 +89,7 @@ func TestEveryAnswerCarriesThePolicy(t *testing.T) {
 		s := newShop(t).open(chanqweb.Rights{})
 		for path, status := range map[string]int{
 			"/": 200, "/q/mail/": 200, "/q/mail": 200, "/q/nothing/": 404, "/q/No-Name/": 404, "/elsewhere": 404, "/q/mail/m/x": 404, "/q/mail/slots": 404,
-			"/q/mail/m/" + chanq.NewID().String(): 404, "/q/mail/messages?state=odd": 404, "/q/mail/messages?from=odd": 400, "/q/mail/find?id=odd": 400,
+			"/q/mail/m/" + chanq.NewID().String(): 404, "/q/mail/messages?state=odd": 404, "/q/mail/messages?from=odd": 400, "/q/mail/find?text=": 400, "/q/mail/find?text=x&from=odd": 400, "/q/mail/find?text=%ff": 400,
 			"/assets/style.css": 200, "/assets/none": 404, "/q/mail/change": 404, "/assets/..%2fchanqweb.go": 404,
 		} {
 			r := s.get(path)
@@ -140,7 +140,7 @@ func TestAMessageIsFoundByItsID(t *testing.T) {
 		shop := newShop(t)
 		ids := shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("hello")})
 		s := shop.open(chanqweb.Rights{})
-		r := s.get("/q/mail/find?id=" + ids[0].String())
+		r := s.get("/q/mail/find?text=" + ids[0].String())
 		require.Equal(t, http.StatusOK, r.StatusCode)
 		require.Equal(t, s.url+"/q/mail/m/"+ids[0].String(), r.Request.URL.String())
 	})

@@ -62,7 +62,7 @@ func (h *Handler) start(v *visit, q *chanqadmin.Queue, c change, d action, s cha
 	by := *v // the goroutine outlasts the visit
 	go func() {
 		defer stop()
-		n, err := h.do(ctx, &by, q, c, d, s, func(n int) { r.changed.Store(int64(n)) })
+		n, note, err := h.do(ctx, &by, q, c, d, s, func(n int) { r.changed.Store(int64(n)) })
 		text := d.result(n)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -70,7 +70,7 @@ func (h *Handler) start(v *visit, q *chanqadmin.Queue, c change, d action, s cha
 		case err != nil:
 			text = asRefusal(context.Background(), d.failed(n, err)).text
 		}
-		r.said.Store(&ending{text, time.Now()})
+		r.said.Store(&ending{text + note, time.Now()})
 	}()
 	return &answer{goTo: "q/" + url.PathEscape(q.Name()) + "/" + toFailures}, nil
 }

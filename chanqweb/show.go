@@ -22,6 +22,14 @@ func limited(n, limit int) string {
 	return grouped(int64(n))
 }
 
+// Count formats the count of a state, or its estimate.
+func (f figures) Count(state chanqadmin.State, n int) string {
+	if about := f.Estimate(state); n >= f.Limit && about > 0 {
+		return chanqadmin.About(about)
+	}
+	return limited(n, f.Limit)
+}
+
 // grouped formats a number with thin spaces between thousands.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)

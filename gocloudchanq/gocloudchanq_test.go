@@ -67,7 +67,7 @@ func (h *harness) gone(ctx context.Context) (*chanq.Queue[[]byte], error) {
 	if err != nil {
 		return nil, err
 	}
-	return q, chanqadmin.Drop(ctx, h.db, fmt.Sprint("q", queues.Load()), chanq.Config{})
+	return q, chanqadmin.Drop(ctx, h.db, fmt.Sprint("q", queues.Load()), chanq.Config{}, chanqadmin.Change{})
 }
 
 func (h *harness) CreateTopic(ctx context.Context, _ string) (driver.Topic, func(), error) {

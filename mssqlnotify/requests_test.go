@@ -225,7 +225,7 @@ func TestADroppedQueueDoesNotStopTheRequestsOfOthers(t *testing.T) {
 		w.asleep(a)
 		w.asleep(b)
 		_, elsewhere := w.Connect()
-		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "dropped", chanq.Config{}))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "dropped", chanq.Config{}, chanqadmin.Change{}))
 		testdb.Receive(w, b.Done(), "its end")
 		require.ErrorIs(w, b.Err(), chanq.ErrNoSchema)
 		w.pass("a", w.sender("kept"), a)
@@ -245,7 +245,7 @@ func TestAFailingQueueIsLeftOutOfTheRequestsOfOthers(t *testing.T) {
 		gone, stopGone := b.Listen("dbo.gone", nil)
 		testdb.Receive(w, gone, "the first value")
 		_, elsewhere := w.Connect()
-		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}, chanqadmin.Change{}))
 		for _, woken := range []<-chan struct{}{gone, kept} {
 			w.Eventually("the request of both ends", func() bool { return isClosed(woken) })
 		}

@@ -66,7 +66,7 @@ func (a *app) bench(ctx context.Context, f tryout.Config) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 		defer cancel()
-		err = errors.Join(err, chanqadmin.DropWithMessages(ctx, c.DB, name, config))
+		err = errors.Join(err, chanqadmin.DropWithMessages(ctx, c.DB, name, config, chanqadmin.Change{}))
 	}()
 	q, err := chanq.Open[[]byte](ctx, c.DB, name, config)
 	if err != nil {

@@ -89,7 +89,8 @@ type changes func(*chanqadmin.Queue, context.Context, chanqadmin.Select, chanqad
 
 // change changes messages, and writes how many. done is their new state, and otherwise the reason why some of IDs were not changed.
 func (a *app) change(ctx context.Context, q *chanqadmin.Queue, do changes, s chanqadmin.Select, c change, done, otherwise string) error {
-	by := chanqadmin.Change{Actor: actor(), Limit: c.limit, PerSecond: c.perSecond, DryRun: c.dryRun}
+	by := a.by("")
+	by.Limit, by.PerSecond, by.DryRun = c.limit, c.perSecond, c.dryRun
 	if c.perSecond > 0 {
 		p, shown := a.progress("messages", 10*time.Second), 0
 		p.Start(done, 0, 0)
@@ -119,6 +120,13 @@ func (a *app) wouldBe(found chanqadmin.Changed, done string) error {
 	}
 	_, err := fmt.Fprintf(a.out, "%s would be %s\n", many, done)
 	return err
+}
+
+// by returns a change that the user of the command makes. If it is not in the log of changes, the command says so.
+func (a *app) by(reason string) chanqadmin.Change {
+	return chanqadmin.Change{Actor: actor(), Reason: reason, Unlogged: func(err error) {
+		a.fail("the change was made, but not logged: "+a.clean(err), exitOK)
+	}}
 }
 
 // actor returns the user of the command.

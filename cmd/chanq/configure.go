@@ -92,7 +92,7 @@ within a third of their lease time (10 s by default).`,
 			for _, queue := range queues {
 				err := a.withQueue(cmd.Context(), queue, func(q *chanqadmin.Queue) error {
 					if s.spec != (chanq.Spec{}) {
-						if err := q.Configure(cmd.Context(), s.spec); err != nil {
+						if err := q.Configure(cmd.Context(), s.spec, a.by("")); err != nil {
 							return err
 						}
 					}

@@ -55,8 +55,8 @@ asking: you cannot undo that. A queue that does not exist is not an error.`,
 }
 
 // drop prints the outcome for a queue.
-func (a *app) drop(ctx context.Context, c *connection, queue string, drop func(context.Context, *sql.DB, string, chanq.Config) error) error {
-	err := drop(ctx, c.DB, queue, a.queueConfig(c))
+func (a *app) drop(ctx context.Context, c *connection, queue string, drop func(context.Context, *sql.DB, string, chanq.Config, chanqadmin.Change) error) error {
+	err := drop(ctx, c.DB, queue, a.queueConfig(c), a.by(""))
 	switch missing := errors.Is(err, chanq.ErrNoSchema); {
 	case errors.Is(err, chanq.ErrNotEmpty):
 		return fmt.Errorf("drop %s: the queue has messages; chanq purge deletes the messages of a state, --with-messages deletes all", queue)

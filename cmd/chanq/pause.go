@@ -15,7 +15,7 @@ func (a *app) pauseCommand() *cobra.Command {
 		`Stops all claims of the queues, in every process, when the consumers poll next. You
 can send messages, and settle leased ones, during a pause.`,
 		"paused", func(q *chanqadmin.Queue, ctx context.Context) error {
-			return q.Pause(ctx, chanqadmin.Change{Actor: actor(), Reason: reason})
+			return q.Pause(ctx, a.by(reason))
 		})
 	cmd.Flags().StringVar(&reason, "reason", "", "`text` for other operators, which chanq doctor shows")
 	return cmd
@@ -23,7 +23,7 @@ can send messages, and settle leased ones, during a pause.`,
 
 func (a *app) resumeCommand() *cobra.Command {
 	return a.switchCommand("resume", "End the pause of queues", "Ends the pause of the queues.",
-		"resumed", (*chanqadmin.Queue).Resume)
+		"resumed", func(q *chanqadmin.Queue, ctx context.Context) error { return q.Resume(ctx, a.by("")) })
 }
 
 func (a *app) switchCommand(name, short, long, done string, do func(*chanqadmin.Queue, context.Context) error) *cobra.Command {

@@ -184,12 +184,11 @@ func (a *app) peek(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select
 func (a *app) partly(ctx context.Context, q *chanqadmin.Queue, s chanqadmin.Select, looked int, next chanqadmin.PageToken) error {
 	of := ""
 	if stats, err := q.Stats(ctx); err == nil {
-		all := map[chanqadmin.State]int{
-			chanqadmin.StateReady: stats.Ready, chanqadmin.StateScheduled: stats.Scheduled, chanqadmin.StateLeased: stats.Leased,
-			chanqadmin.StateDead: stats.Dead, chanqadmin.StateDone: stats.Done,
-		}[s.State]
-		if all < stats.Limit { // else it is not known
+		if all := stats.Estimate(s.State); all > 0 {
 			of = fmt.Sprintf(" of %d", all)
+			if all >= stats.Limit {
+				of = " of " + chanqadmin.About(all)
+			}
 		}
 	}
 	_, err := fmt.Fprintf(a.err, "looked at about %d%s %s messages; go on: --after %s\n", looked, of, s.State, next)

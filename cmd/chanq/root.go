@@ -148,7 +148,7 @@ from an environment variable. CHANQ_DSN also accepts both forms.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.consumersCommand, a.peekCommand, a.causesCommand, a.redriveCommand, a.runCommand, a.releaseCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.configureCommand, a.scheduleCommand, a.batchCommand, a.jobsCommand, a.topicCommand, a.dropCommand, a.manCommand, a.versionCommand,
+		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.consumersCommand, a.peekCommand, a.findCommand, a.causesCommand, a.redriveCommand, a.runCommand, a.releaseCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.logCommand, a.configureCommand, a.scheduleCommand, a.batchCommand, a.jobsCommand, a.topicCommand, a.dropCommand, a.manCommand, a.versionCommand,
 	} {
 		root.AddCommand(add())
 	}

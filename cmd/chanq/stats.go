@@ -15,8 +15,8 @@ func (a *app) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [QUEUE...]",
 		Short: "Count the messages of queues by state",
-		Long: `Counts the messages of the named queues, or of all, by state. Counts stop at 10,000,
-shown as 10000+. OLDEST is for how long the oldest ready message has been due.
+		Long: `Counts the messages of the named queues, or of all, by state. Counts stop at 10,000:
+above, it shows what the database estimates, or 10000+. OLDEST is for how long the oldest ready message has been due.
 
 --slots shows each slot of ordered queues: its consumer, how many messages are in it
 and cannot be claimed now (being processed, or waiting for a retry), for how long
@@ -60,11 +60,15 @@ func statsTable(list []queueStats) [][]string {
 }
 
 func statsRow(q queueStats) []string {
-	limited := func(n int) string {
-		if n >= q.Limit {
+	limited := func(n int, state chanqadmin.State) string {
+		switch about := q.Estimate(state); {
+		case n < q.Limit:
+			return strconv.Itoa(n)
+		case about == 0:
 			return strconv.Itoa(q.Limit) + "+"
+		default:
+			return chanqadmin.About(about)
 		}
-		return strconv.Itoa(n)
 	}
 	oldest, paused := "-", ""
 	if q.Ready > 0 {
@@ -73,26 +77,33 @@ func statsRow(q queueStats) []string {
 	if q.Paused {
 		paused = "paused"
 	}
-	return []string{label(q.name, q.shard), limited(q.Ready), limited(q.Scheduled), limited(q.Leased), limited(q.Dead), limited(q.Done), oldest, paused}
+	return []string{label(q.name, q.shard), limited(q.Ready, chanqadmin.StateReady), limited(q.Scheduled, chanqadmin.StateScheduled), limited(q.Leased, chanqadmin.StateLeased), limited(q.Dead, chanqadmin.StateDead), limited(q.Done, chanqadmin.StateDone), oldest, paused}
 }
 
 type statsLine struct {
-	Queue     string  `json:"queue"`
-	Shard     string  `json:"shard,omitempty"` // as 0/3
-	Ready     int     `json:"ready"`
-	Scheduled int     `json:"scheduled"`
-	Leased    int     `json:"leased"`
-	Dead      int     `json:"dead"`
-	Done      int     `json:"done"`
-	Limit     int     `json:"limit"`
-	Oldest    float64 `json:"oldest_ready_seconds"`
-	Paused    bool    `json:"paused"`
+	Queue     string                   `json:"queue"`
+	Shard     string                   `json:"shard,omitempty"` // as 0/3
+	Ready     int                      `json:"ready"`
+	Scheduled int                      `json:"scheduled"`
+	Leased    int                      `json:"leased"`
+	Dead      int                      `json:"dead"`
+	Done      int                      `json:"done"`
+	Limit     int                      `json:"limit"`
+	Estimates map[chanqadmin.State]int `json:"estimates,omitempty"` // of states with that many messages or more
+	Oldest    float64                  `json:"oldest_ready_seconds"`
+	Paused    bool                     `json:"paused"`
 }
 
 func statsJSON(list []queueStats) []statsLine {
 	lines := []statsLine{} // not null
 	for _, q := range list {
-		lines = append(lines, statsLine{q.name, q.shard, q.Ready, q.Scheduled, q.Leased, q.Dead, q.Done, q.Limit, q.OldestReady.Seconds(), q.Paused})
+		estimates := map[chanqadmin.State]int{}
+		for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead, chanqadmin.StateDone} {
+			if about := q.Estimate(state); about >= q.Limit {
+				estimates[state] = about
+			}
+		}
+		lines = append(lines, statsLine{q.name, q.shard, q.Ready, q.Scheduled, q.Leased, q.Dead, q.Done, q.Limit, estimates, q.OldestReady.Seconds(), q.Paused})
 	}
 	return lines
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,10 +22,13 @@ import (
 
 // ui are the flags of chanq ui.
 type ui struct {
-	listen, title, password string
-	cert, key               string
-	change, bodies          bool
-	limits                  chanqfindings.Limits
+	listen, title          string
+	password, admin, users string
+	cert, key              string
+	change, bodies         bool
+	limits                 chanqfindings.Limits
+
+	login func(name, password string) (chanqweb.Rights, bool) // set by check; nil: this machine only, without a password
 }
 
 func (a *app) uiCommand() *cobra.Command {
@@ -36,16 +40,17 @@ func (a *app) uiCommand() *cobra.Command {
 changes nothing, and hides bodies and values of headers. With --allow-changes your
 browser can redrive, purge, cancel and pause. --stuck and --late say when a queue is in trouble.
 
-It also serves /metrics for Prometheus, with the same password, and /livez and /readyz for
+It also serves /metrics for Prometheus, with the same passwords, and /livez and /readyz for
 probes, without one.
 
-By default it listens on this machine only, without a password. On an address other than a
-loopback one it requires --password: as @FILE or env:NAME, since all processes of a machine
-can read its command lines. Without --cert and --key the password is sent in plain text:
-then put a proxy with TLS in front of it.`,
+By default it listens on this machine only, without a password. On other addresses it requires
+passwords, as @FILE or env:NAME, since all processes of a machine can read its command lines. A
+line of --users is NAME:HASH, or NAME:HASH:change, as htpasswd -nB NAME prints it. Without --cert
+and --key passwords are sent in plain text: then put a proxy with TLS in front of it.`,
 		Example: `  chanq ui --db jobs.db
   chanq ui --dsn @/run/secrets/shop-dsn --allow-changes
-  chanq ui --dsn env:SHOP --listen :8443 --password @/run/secrets/ui --cert ui.crt --key ui.key`,
+  chanq ui --dsn env:SHOP --listen :8443 --password @/run/secrets/ui --cert ui.crt --key ui.key
+  chanq ui --dsn env:SHOP --listen :8443 --users /etc/chanq/users --cert ui.crt --key ui.key`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := u.check(); err != nil {
@@ -57,7 +62,9 @@ then put a proxy with TLS in front of it.`,
 	flags := cmd.Flags()
 	flags.StringVar(&u.listen, "listen", "127.0.0.1:8686", "`address` to listen on")
 	flags.StringVar(&u.title, "title", "", "`name` of the database on the pages (default its server and name)")
-	flags.StringVar(&u.password, "password", "", "`password` of the web UI: @FILE or env:NAME")
+	flags.StringVar(&u.password, "password", "", "`password` to view: @FILE or env:NAME")
+	flags.StringVar(&u.admin, "admin-password", "", "`password` to view and change: @FILE or env:NAME")
+	flags.StringVar(&u.users, "users", "", "`file` with users, and which of them may change")
 	flags.BoolVar(&u.change, "allow-changes", false, "allow the web UI to redrive, purge, cancel, pause and resume")
 	flags.BoolVar(&u.bodies, "show-bodies", false, "show bodies and values of headers")
 	flags.StringVar(&u.cert, "cert", "", "`file` with the certificate, for TLS")
@@ -83,23 +90,53 @@ func (u *ui) check() error {
 	if (u.cert == "") != (u.key == "") {
 		return usage("--cert and --key: give both or none")
 	}
-	if u.password == "" {
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return usage("--listen %s accepts connections from other machines: give --password", u.listen)
-		}
-		return nil
-	}
-	if !strings.HasPrefix(u.password, "@") && !strings.HasPrefix(u.password, "env:") {
-		u.password = "" // no other line of output contains it
-		return usage("--password must be @FILE or env:NAME: other users of the machine can read command lines")
-	}
-	if u.password, err = elsewhere("--password", "the password", u.password); err != nil {
+	given := u.password != "" || u.admin != ""
+	if err := errors.Join(readPassword("--password", &u.password), readPassword("--admin-password", &u.admin)); err != nil {
 		return err
 	}
-	if len(u.password) < leastPassword {
-		return usage("--password: the password must have at least %d characters", leastPassword)
+	ip := net.ParseIP(host)
+	switch {
+	case u.change && (u.admin != "" || u.users != ""):
+		return usage("--allow-changes lets everyone change, and --admin-password and --users say who may: give one of them")
+	case given && u.users != "":
+		return usage("--users excludes --password and --admin-password")
+	case u.admin != "" && u.admin == u.password:
+		return usage("--admin-password is the same as --password")
+	case u.users != "":
+		found, err := readUsers(u.users)
+		if err != nil {
+			return err
+		}
+		u.login = found.check
+	case given:
+		look, admin := chanqweb.Password(u.password, chanqweb.Rights{Change: u.change}), chanqweb.Password(u.admin, chanqweb.Rights{Change: true})
+		u.login = func(name, password string) (chanqweb.Rights, bool) {
+			may, ok := look(name, password)
+			if more, is := admin(name, password); is { // both are compared, whichever is right
+				return more, true
+			}
+			return may, ok
+		}
+	case host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		return usage("--listen %s accepts connections from other machines: give --password or --users", u.listen)
 	}
 	return nil
+}
+
+// readPassword replaces the value of a flag by the password that it names.
+func readPassword(flag string, value *string) (err error) {
+	given := *value
+	*value = "" // no other line of output contains it
+	switch {
+	case given == "":
+		return nil
+	case !strings.HasPrefix(given, "@") && !strings.HasPrefix(given, "env:"):
+		return usage("%s must be @FILE or env:NAME: other users of the machine can read command lines", flag)
+	}
+	if *value, err = elsewhere(flag, "the password", given); err == nil && len(*value) < leastPassword {
+		err = usage("%s: the password must have at least %d characters", flag, leastPassword)
+	}
+	return err
 }
 
 // serve serves the UI until ctx ends.
@@ -117,7 +154,9 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	page, err := chanqweb.New(c.DB, chanqweb.Config{
 		Schema: a.schema, Title: u.title, Limits: u.limits, Log: log,
 		Rights: func(r *http.Request) chanqweb.Rights {
-			return chanqweb.Rights{User: chanqweb.User(r), Change: u.change, Bodies: u.bodies}
+			rights := chanqweb.Login(r)
+			rights.Change, rights.Bodies = rights.Change || u.login == nil && u.change, u.bodies
+			return rights
 		},
 	})
 	if err != nil {
@@ -125,7 +164,7 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	}
 	metrics := chanqprom.New(chanqprom.Config{Limits: u.limits, Log: log})
 	defer metrics.WatchAll(c.DB, chanq.Config{Schema: a.schema})()
-	handler := u.routes(page, metrics.Handler())
+	handler := u.routes(page, metrics.Handler(), log)
 	var listen net.ListenConfig
 	l, err := listen.Listen(ctx, "tcp", u.listen)
 	if err != nil {
@@ -135,13 +174,21 @@ func (a *app) serve(ctx context.Context, u ui) error {
 	if u.cert != "" {
 		scheme = "https"
 	}
-	if _, err := fmt.Fprintf(a.out, "%s://%s\n", scheme, l.Addr()); err != nil {
+	if _, err := fmt.Fprintf(a.out, "%s://%s\n", scheme, opened(l.Addr())); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	return serveUntil(ctx, u, page, &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(a.err, nil), slog.LevelWarn),
 	}, l)
+}
+
+// opened returns an address that one can open on this machine: one for all addresses of the machine, such as [::], is none.
+func opened(a net.Addr) string {
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return net.JoinHostPort("localhost", strconv.Itoa(tcp.Port))
+	}
+	return a.String()
 }
 
 // connectPage is connect with PostgreSQL's jit off, unless the DSN sets it: jit compiles statements
@@ -168,15 +215,15 @@ func (a *app) connectPage(ctx context.Context) (*connection, error) {
 
 // routes serves the web UI, the metrics and the probes. Probes report that the server responds, which
 // is not secret. Everything else requires the password or a local address.
-func (u *ui) routes(page, metrics http.Handler) http.Handler {
+func (u *ui) routes(page, metrics http.Handler, log *slog.Logger) http.Handler {
 	guarded, all := http.NewServeMux(), http.NewServeMux()
 	guarded.Handle("/", page)
 	guarded.Handle("GET /metrics", metrics)
 	well := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 	all.HandleFunc("GET /livez", well)
 	all.HandleFunc("GET /readyz", well)
-	if u.password != "" {
-		all.Handle("/", chanqweb.WithPassword(guarded, u.password))
+	if u.login != nil {
+		all.Handle("/", chanqweb.WithLogin(guarded, u.login, log))
 	} else {
 		all.Handle("/", chanqweb.LocalOnly(guarded))
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,6 +62,7 @@ func (b *safeBuilder) String() string {
 	return b.Builder.String()
 }
 
+// get asks for the page of the queue mail.
 func (s *serving) get(change func(*http.Request)) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/q/mail/", nil)
@@ -166,5 +168,106 @@ func TestUIEndsWhileABrowserFollows(t *testing.T) {
 		require.Equal(t, exitOK, status)
 	case <-time.After(time.Minute):
 		t.Fatal("it waits for the updating page")
+	}
+}
+
+// fileWith returns the name of a file with this text.
+func fileWith(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+func as(name, password string) func(*http.Request) {
+	return func(r *http.Request) { r.SetBasicAuth(name, password) }
+}
+
+func TestUILetsOnlyTheAdministratorsPasswordChange(t *testing.T) {
+	s := serveUI(t, "--db", newQueue(t, "mail"), "--password", "@"+fileWith(t, "look-look-look\n"), "--admin-password", "@"+fileWith(t, "change-change\n"))
+	_, body := s.get(as("ada", "look-look-look"))
+	require.Contains(t, body, "read-only")
+	_, body = s.get(as("ada", "change-change"))
+	require.Contains(t, body, "ada: may change")
+	status, _ := s.get(as("ada", "no-password-at-all"))
+	require.Equal(t, http.StatusUnauthorized, status)
+	_, said := s.stop()
+	require.Contains(t, said, `msg="chanqweb: a wrong password" from=127.0.0.1:`)
+	require.NotContains(t, said, "no-password-at-all")
+
+	s = serveUI(t, "--db", newQueue(t, "mail"), "--admin-password", "@"+fileWith(t, "change-change"))
+	status, _ = s.get(as("ada", ""))
+	require.Equal(t, http.StatusUnauthorized, status, "without --password nobody may only look")
+}
+
+// The hashes are those that htpasswd -nbB -C 5 prints for "sesame" and "horse".
+const usersFile = `# of the shop
+ada:$2y$05$7.i6215dh2YFULGtG37Bf.P44GbjLQanO39qZoFGrWOZFZG.j11Pe:change
+
+eve:$2y$05$RBpQeBEGI0/HH4ilYV1ntuTdQdeuUP/pScDhGY9nZybCxiPRz3YxC
+`
+
+func TestUIHasUsersOfAFile(t *testing.T) {
+	s := serveUI(t, "--db", newQueue(t, "mail"), "--users", fileWith(t, usersFile))
+	for range 2 { // the second answer is remembered
+		_, body := s.get(as("ada", "sesame"))
+		require.Contains(t, body, "ada: may change")
+		_, body = s.get(as("eve", "horse"))
+		require.Contains(t, body, "read-only")
+	}
+	for name, password := range map[string]string{"ada": "horse", "eve": "sesame", "bob": "sesame", "Ada": "sesame", "": "sesame"} {
+		status, _ := s.get(as(name, password))
+		require.Equal(t, http.StatusUnauthorized, status, name)
+	}
+}
+
+func TestUIRefusesAWrongFileOfUsersBeforeItListens(t *testing.T) {
+	good := strings.Split(usersFile, "\n")[1]
+	for text, words := range map[string]string{
+		"":                                       "no user is in the file",
+		"# nobody\n":                             "no user is in the file",
+		good + "\nada\n":                         "line 2: must be NAME:HASH",
+		good + "\n:$2y$05$x\n":                   "line 2: must be NAME:HASH",
+		"ada:sesame":                             "line 1: the hash must be one of bcrypt",
+		"\n\n" + good + ":x":                     "line 3: must be NAME:HASH",
+		good[:len(good)-6] + "root":              `line 1: after the hash is "root": must be change`,
+		good + "\n" + good:                       "line 2: the name ada is in the file twice",
+		strings.Replace(good, "$05$", "$31$", 1): "line 1: the hash must be one of bcrypt, of a cost up to 16",
+		strings.Repeat("x", 100_000):             "token too long",
+	} {
+		r := runIn(t.Context(), "", "ui", "--db", filepath.Join(t.TempDir(), "none.db"), "--users", fileWith(t, text))
+		require.Equal(t, exitUsage, r.status, r.err)
+		require.Contains(t, r.err, words)
+		require.NotContains(t, r.err, "sesame")
+	}
+	r := runIn(t.Context(), "", "ui", "--users", filepath.Join(t.TempDir(), "none"))
+	require.Equal(t, exitUsage, r.status)
+	require.Contains(t, r.err, "no such file")
+}
+
+func TestUIRefusesFlagsThatContradictEachOther(t *testing.T) {
+	look, users := "@"+fileWith(t, "look-look-look"), fileWith(t, usersFile)
+	for _, c := range []struct {
+		words string
+		args  []string
+	}{
+		{"who may: give one", []string{"--allow-changes", "--users", users}},
+		{"who may: give one", []string{"--allow-changes", "--admin-password", look}},
+		{"--users excludes", []string{"--users", users, "--password", look}},
+		{"is the same as --password", []string{"--admin-password", look, "--password", look}},
+		{"--admin-password must be @FILE or env:NAME", []string{"--admin-password", "look-look-look"}},
+		{"give --password or --users", []string{"--listen", ":0"}},
+	} {
+		r := runIn(t.Context(), "", append([]string{"ui", "--db", "none.db"}, c.args...)...)
+		require.Equal(t, exitUsage, r.status, r.err)
+		require.Contains(t, r.err, c.words)
+	}
+}
+
+func TestUIPrintsAnAddressThatCanBeOpened(t *testing.T) {
+	for address, want := range map[string]string{"[::]:8711": "localhost:8711", "0.0.0.0:80": "localhost:80", "127.0.0.1:8686": "127.0.0.1:8686", "[::1]:8686": "[::1]:8686"} {
+		a, err := net.ResolveTCPAddr("tcp", address)
+		require.NoError(t, err)
+		require.Equal(t, want, opened(a))
 	}
 }

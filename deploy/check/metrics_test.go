@@ -29,6 +29,7 @@ func (queue) Stats(context.Context) (chanqadmin.Stats, error) {
 func (queue) Consumers(context.Context) ([]chanqadmin.ConsumerInfo, error) { return nil, nil }
 func (queue) Name() string                                                 { return "q" }
 func (queue) Opened() (chanq.Spec, chanq.ShardMark)                        { return chanq.Spec{}, chanq.ShardMark{} }
+func (queue) Record(context.Context, chanqadmin.Stats) error               { return nil }
 func (queue) Now(context.Context) (time.Time, error)                       { return time.Now(), nil }
 func (queue) Locks(context.Context) ([]chanqadmin.Lock, error)             { return nil, nil }
 func (queue) Paused(context.Context) (chanqadmin.Pause, error)             { return chanqadmin.Pause{}, nil }

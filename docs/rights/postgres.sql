@@ -40,6 +40,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__samples TO chanq_consumer; -- wri
 GRANT SELECT, UPDATE ON chanq__queues TO chanq_operator;
 GRANT SELECT, DELETE ON chanq__consumers TO chanq_operator; -- DELETE: a consumer of an ordered queue whose leases are released
 GRANT SELECT, INSERT, UPDATE ON chanq__samples TO chanq_operator; -- adds to the history while nothing else does; not necessary
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq__log TO chanq_operator; -- the log of changes; DELETE: old ones
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders__dead TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders__done TO chanq_operator;

@@ -37,6 +37,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__samples TO chanq_consumer; --
 GRANT SELECT, UPDATE ON dbo.chanq__queues TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq__consumers TO chanq_operator; -- DELETE: a consumer of an ordered queue whose leases are released
 GRANT SELECT, INSERT, UPDATE ON dbo.chanq__samples TO chanq_operator; -- adds to the history while nothing else does; not necessary
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__log TO chanq_operator; -- the log of changes; DELETE: old ones
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders__dead TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders__done TO chanq_operator;

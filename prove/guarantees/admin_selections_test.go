@@ -574,7 +574,7 @@ func pausedBy(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, [2]string{"ada", "the printer burns"}, [2]string{found.By, found.Reason})
 	require.False(w, found.Since.IsZero())
-	require.NoError(w, admin.Resume(w.Soon()))
+	require.NoError(w, admin.Resume(w.Soon(), chanqadmin.Change{}))
 	found, err = admin.Paused(w.Soon())
 	require.NoError(w, err)
 	require.Zero(w, found)

@@ -485,7 +485,7 @@ func pause(w *world) {
 	require.NoError(w, l.Ack(), "leased messages can be settled")
 	require.NoError(w, l.Wait(w.Soon()))
 
-	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}))
 	select {
 	case got := <-consumers[0].C():
 		require.Equal(w, "waits", got.Body)
@@ -509,7 +509,7 @@ func pauseOfLockedRow(w *world) {
 		require.Equal(w, 1, testdb.Counted(w, q).Ready)
 		require.Empty(w, c.C())
 		unlock()
-		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}))
 		w.ack(w.next(c, "waits"))
 		require.NoError(w, c.Shutdown(w.Soon()))
 	})

@@ -236,7 +236,7 @@ func directRejected(w *world) {
 		require.False(w, op.Unknown)
 		require.ErrorIs(w, err, w.Failure(class))
 	}
-	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}))
 	_, err = q.Send(w.Soon(), chanq.Msg("a"))
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
 }

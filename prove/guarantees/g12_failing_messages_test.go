@@ -173,7 +173,7 @@ func failingInput(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		require.NoError(w, testdb.Admin(other).Resume(w.Soon()))
+		require.NoError(w, testdb.Admin(other).Resume(w.Soon(), chanqadmin.Change{}))
 		w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
 		require.Equal(w, 1, testdb.Stats(w, other).Leased, class)
 		w.Faults.Inject(nil)
@@ -239,7 +239,7 @@ func callsReturn(w *world) {
 			{"PurgeIDs", func(ctx context.Context) error { _, err := testdb.PurgeIDs(ctx, q, id); return err }},
 			{"Redrive", func(ctx context.Context) error { _, err := testdb.Redrive(ctx, q, 1); return err }},
 			{"RedriveIDs", func(ctx context.Context) error { _, err := testdb.RedriveIDs(ctx, q, id); return err }},
-			{"Pause", func(ctx context.Context) error { return testdb.Pause(ctx, q) }}, {"Resume", testdb.Admin(q).Resume},
+			{"Pause", func(ctx context.Context) error { return testdb.Pause(ctx, q) }}, {"Resume", func(ctx context.Context) error { return testdb.Admin(q).Resume(ctx, chanqadmin.Change{}) }},
 			{"Consumers", func(ctx context.Context) error { _, err := testdb.Admin(q).Consumers(ctx); return err }},
 			{"History", func(ctx context.Context) error {
 				_, err := testdb.Admin(q).History(ctx, time.Now(), time.Minute)

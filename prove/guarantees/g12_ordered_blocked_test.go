@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -279,7 +280,7 @@ func keyOfPaused(w *world) {
 	require.NoError(w, l.Nack(chanq.RetryAfter(time.Second, errors.New("again"))))
 	require.NoError(w, l.Wait(w.Soon()))
 	paused := count()
-	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}))
 	w.ack(w.next(c, "a/1"))
 	w.ack(w.next(c, "a/2"))
 	idle := count()

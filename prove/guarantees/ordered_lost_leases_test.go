@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -161,7 +162,7 @@ func pausedRetries(w *world) {
 	w.pass(10 * time.Second)
 	faults.Inject(nil)
 	require.LessOrEqual(w, statements.Load(), int64(22))
-	require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+	require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}))
 	for range n {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	}

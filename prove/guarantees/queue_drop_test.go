@@ -34,11 +34,11 @@ func listsQueues(w *world) {
 	names, err = chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger", "work"}, names)
-	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}))
 	names, err = chanqadmin.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger"}, names)
-	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
+	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}), chanq.ErrNoSchema)
 	_, err = chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
 	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "the queue can be created again")
@@ -56,9 +56,9 @@ func dropRefuses(w *world) {
 				require.NoError(w, err)
 			}
 		}
-		require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty, s)
+		require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}), chanq.ErrNotEmpty, s)
 		w.requireState(q, id, s, "the message is unchanged")
-		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}), s)
+		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}), s)
 	}
 	w.requireState(other, kept, chanqadmin.StateReady)
 }
@@ -82,7 +82,7 @@ func dropWaits(w *world) {
 		return faultdb.Fault{}
 	})
 	dropped := make(chan error, 1)
-	go func() { dropped <- chanqadmin.Drop(w.Soon(), tables, "work", chanq.Config{}) }()
+	go func() { dropped <- chanqadmin.Drop(w.Soon(), tables, "work", chanq.Config{}, chanqadmin.Change{}) }()
 	w.within("the drop requests the tables", began)
 	select {
 	case err := <-dropped:
@@ -100,7 +100,7 @@ func dropUnderSpare(w *world) {
 	testdb.Eventually(w, "the consumer has the slot", func() bool { return owner.Stats().Slots == 1 })
 	spare := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * time.Second})
 	pass(4 * time.Second)
-	require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", chanq.Config{}))
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", chanq.Config{}, chanqadmin.Change{}))
 	for _, c := range []*chanq.Consumer[string]{owner, spare} {
 		w.within("it ends", c.Done())
 		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
@@ -111,7 +111,7 @@ func dropUnderConsumer(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 10 * time.Millisecond})
 	w.Eventually("the consumer polls", func() bool { return c.Stats().EmptyClaims > 0 })
-	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}))
 	w.within("the consumer ends", c.Done())
 	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 }

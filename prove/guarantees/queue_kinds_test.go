@@ -127,11 +127,11 @@ func deadKeyDiffers(w *world) {
 func dropOrdered(w *world) {
 	q := w.Queue("work", orderedConfig)
 	testdb.Send(w, q, chanq.Message[string]{Key: "k"})
-	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty)
-	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}))
-	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
+	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}), chanq.ErrNotEmpty)
+	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}))
+	require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}), chanq.ErrNoSchema)
 	testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("plain")...)
-	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
+	require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig, chanqadmin.Change{}))
 	testdb.Send(w, w.Queue("work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 7}}), chanq.Message[string]{Key: "k"})
 }
 
@@ -256,7 +256,7 @@ func orderedGroups(w *world) {
 	for i, meant := range []func(faultdb.Op) bool{begins, stores, func(op faultdb.Op) bool { return op.Kind == faultdb.Commit }} {
 		w.Heal()
 		if w.DB != nil {
-			require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
+			require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig, chanqadmin.Change{}))
 		}
 		q := w.Queue("work", orderedConfig)
 		if w.oneWriter() && i != 1 {

@@ -93,7 +93,7 @@ func configureLive(w *world) {
 	w.Eventually("with the defaults", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 1} })
 
 	changed := chanq.Spec{MaxAttempts: 1, Retain: time.Hour, MaxBody: 10}
-	require.NoError(w, testdb.Admin(another).Configure(w.Soon(), changed))
+	require.NoError(w, testdb.Admin(another).Configure(w.Soon(), changed, chanqadmin.Change{}))
 	w.Eventually("the new policy is adopted", func() bool { return q.Spec().MaxAttempts == 1 })
 	testdb.Send(w, q, testdb.Texts("bad", "good")...)
 	w.Eventually("with the new values", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 1, Dead: 1, Done: 1} })
@@ -106,7 +106,7 @@ func configureLive(w *world) {
 	spec, err := testdb.Admin(another).Spec(w.Soon())
 	require.NoError(w, err)
 	require.Equal(w, q.Spec(), spec, "operators see the same Spec")
-	require.ErrorIs(w, testdb.Admin(another).Configure(w.Soon(), chanq.Spec{Kind: chanq.KindOrdered}), chanq.ErrSpec)
+	require.ErrorIs(w, testdb.Admin(another).Configure(w.Soon(), chanq.Spec{Kind: chanq.KindOrdered}, chanqadmin.Change{}), chanq.ErrSpec)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
@@ -135,7 +135,7 @@ func configureOrdered(w *world) {
 		testdb.Send(w, q, chanq.Message[string]{Key: key, Body: "good"})
 	}
 	w.Eventually("the first is handled", func() bool { return working.Load() == 1 })
-	require.NoError(w, testdb.Admin(q).Configure(w.Soon(), chanq.Spec{MaxKeys: chanq.UnlimitedKeys, DeadKey: chanq.DeadKeyHolds}))
+	require.NoError(w, testdb.Admin(q).Configure(w.Soon(), chanq.Spec{MaxKeys: chanq.UnlimitedKeys, DeadKey: chanq.DeadKeyHolds}, chanqadmin.Change{}))
 	w.Eventually("the other keys are handled", func() bool { return working.Load() == 3 })
 	finish()
 	w.Eventually("all are acked", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{} })
@@ -144,7 +144,7 @@ func configureOrdered(w *world) {
 	w.Eventually("the dead message holds its key", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Ready: 1, Dead: 1} })
 	time.Sleep(beat)
 	require.Equal(w, chanqadmin.Stats{Ready: 1, Dead: 1}, testdb.Counted(w, q))
-	require.NoError(w, testdb.Admin(q).Configure(w.Soon(), chanq.Spec{DeadKey: chanq.DeadKeyOpens}))
+	require.NoError(w, testdb.Admin(q).Configure(w.Soon(), chanq.Spec{DeadKey: chanq.DeadKeyOpens}, chanqadmin.Change{}))
 	w.Eventually("the key opens", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Dead: 1} })
 	testdb.Send(w, q, chanq.Message[string]{Key: "c", Body: "bad"}, chanq.Message[string]{Key: "c", Body: "good"})
 	w.Eventually("a dead message holds nothing", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Dead: 2} })

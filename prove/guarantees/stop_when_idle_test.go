@@ -207,7 +207,7 @@ func idlePaused(w *world) {
 		testdb.Send(w, q, testdb.Texts("a")...)
 		require.NoError(w, testdb.Pause(w.Soon(), q))
 		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil))
-		require.NoError(w, testdb.Admin(q).Resume(w.Soon()))
+		require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}))
 		require.Equal(w, []string{"a"}, w.drains(q, chanq.ConsumerConfig{}, nil))
 	})
 }

@@ -245,7 +245,7 @@ func procedureInTx(w *world) {
 		require.NoError(w, conn.Close())
 		_, err = w.DB.ExecContext(w.Soon(), "DELETE FROM chanq_work")
 		require.NoError(w, err)
-		require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", cfg))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), w.DB, "work", cfg, chanqadmin.Change{}))
 	}
 }
 
@@ -275,7 +275,7 @@ func dropFace(w *world) {
 	for _, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}} {
 		require.NoError(w, w.Migrate("work", cfg))
 		w.face("work", cfg)
-		require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", cfg))
+		require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", cfg, chanqadmin.Change{}))
 		_, err := w.DB.ExecContext(w.Soon(), "SELECT * FROM chanq_work__messages")
 		require.Error(w, err)
 		if w.hasProcedures() {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -260,7 +261,7 @@ func namingSlots(w *world) {
 		require.NoError(w, err)
 	})
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-	notifies("the end of a pause", nil, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
+	notifies("the end of a pause", nil, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{})) })
 	notifies("slots that are returned", nil, func() { o.join() })
 	o.asleep(2)
 	notifies("a consumer that leaves", nil, func() { require.NoError(w, o.consumers[1].Shutdown(w.Soon())) })

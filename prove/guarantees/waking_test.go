@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -256,7 +257,7 @@ func ringing(w *world) {
 		}))
 	})
 	notifies("a pause", false, func() { require.NoError(w, testdb.Pause(w.Soon(), q)) })
-	notifies("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon())) })
+	notifies("its end", true, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{})) })
 }
 
 // asleep waits until a consumer listens and is idle.

@@ -88,7 +88,7 @@ func wrappedDriver(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, []string{"ordered", "plain"}, names)
 	if w.Engine.Tables == nil {
-		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), db, "plain", chanq.Config{}))
+		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), db, "plain", chanq.Config{}, chanqadmin.Change{}))
 	}
 }
 

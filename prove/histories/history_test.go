@@ -111,7 +111,7 @@ func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions, 
 		_, err := testdb.Purge(h.soon(), h.queue, s)
 		require.NoError(t, err)
 	}
-	require.NoError(t, testdb.Admin(h.queue).Resume(h.soon()))
+	require.NoError(t, testdb.Admin(h.queue).Resume(h.soon(), chanqadmin.Change{}))
 	for i := range h.producers {
 		h.producers[i] = h.produce()
 	}

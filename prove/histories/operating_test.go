@@ -37,7 +37,7 @@ type resume struct{}
 func (*resume) String() string { return "Resume" }
 
 func (*resume) run(h *history) {
-	require.NoError(h, testdb.Admin(h.queue).Resume(h.soon()), h.ran)
+	require.NoError(h, testdb.Admin(h.queue).Resume(h.soon(), chanqadmin.Change{}), h.ran)
 	h.model.paused = false
 }
 

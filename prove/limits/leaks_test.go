@@ -197,7 +197,7 @@ func (b *bustle) operate(ctx context.Context) error {
 	note(b.q.Cancel(ctx, chanq.NewID()))
 	note(testdb.Purge(ctx, b.q, chanqadmin.StateDone))
 	note(nil, testdb.Pause(ctx, b.q))
-	note(nil, testdb.Admin(b.q).Resume(ctx))
+	note(nil, testdb.Admin(b.q).Resume(ctx, chanqadmin.Change{}))
 	note(nil, chanq.Migrate(ctx, b.DB, "work", chanq.Config{}))
 	if _, err := testdb.Admin(b.q).Get(ctx, chanq.NewID()); !errors.Is(err, chanq.ErrNotFound) {
 		errs = append(errs, err)

@@ -112,7 +112,7 @@ func TestNothingIsMigratedIfOneShardCannotBe(t *testing.T) {
 				case "with a table of another program", "with a view of another program":
 					return
 				default:
-					require.NoError(w, chanqadmin.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+					require.NoError(w, chanqadmin.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}, chanqadmin.Change{}))
 				}
 				w.queue(chanq.Config{})
 				require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", chanq.Config{}), "Migrate can be repeated")

@@ -191,7 +191,7 @@ func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(w.brief(chanq.Config{}))
 		c := w.start(q, quick)
-		require.NoError(w, chanqadmin.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+		require.NoError(w, chanqadmin.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}, chanqadmin.Change{}))
 		testdb.Receive(w, c.Done(), "the end")
 		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 		require.Equal(w, "orders/place2", opError(w, c.Err()).Queue)

@@ -215,7 +215,7 @@ func Paused(w *Ward) (end func()) {
 	require.NoError(w, w.Queues["orders"].Pause(w.Soon(), chanqadmin.Change{Actor: "ada", Reason: "deploying 4.2"}))
 	return func() {
 		w.Handle(q, chanq.ConsumerConfig{}, 2, Well)
-		require.NoError(w, w.Queues["orders"].Resume(w.Soon()))
+		require.NoError(w, w.Queues["orders"].Resume(w.Soon(), chanqadmin.Change{}))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -203,7 +204,9 @@ func paused(ctx context.Context, p *Place) (func(context.Context) (func(), error
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (func(), error) { return stop, testdb.Admin(q).Resume(ctx) }, nil
+	return func(ctx context.Context) (func(), error) {
+		return stop, testdb.Admin(q).Resume(ctx, chanqadmin.Change{})
+	}, nil
 }
 
 // Named returns the situation with a name.

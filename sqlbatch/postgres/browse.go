@@ -86,7 +86,12 @@ func browseTexts(ordered bool) map[sqlbatch.State]string {
 func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place, f sqlbatch.Filter) sqlbatch.Statement {
 	if s.Live() && q.ordered {
 		st := q.page(q.browse[s], s, n, after)
-		st.Args = append(st.Args, []byte(f.Type), []byte(f.Key))
+		first, last := int64(0), int64(q.slotCount-1)
+		if f.Key != "" {
+			first = int64(sqlbatch.SlotOf(f.Key, [16]byte{}, q.slotCount))
+			last = first
+		}
+		st.Args = append(st.Args, []byte(f.Type), []byte(f.Key), first, last)
 		return st
 	}
 	st := q.page(q.browse[s], s, max(n, f.Among), after)

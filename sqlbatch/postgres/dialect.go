@@ -75,8 +75,9 @@ type queue struct {
 
 // texts are the same inside and outside of transactions.
 type texts struct {
-	ordered bool
-	begun   string // enqueue, with the start time of the transaction, and the number that begin drew
+	ordered   bool
+	slotCount int
+	begun     string // enqueue, with the start time of the transaction, and the number that begin drew
 
 	enqueue, enqueueNew, find, look, claim, contents, nextDue, dueOrLocked, rescan, rescue        string
 	version, problems, missing, clock, record, stats, empty, get, part, cancel, runNow, surrender string
@@ -102,6 +103,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := newRenderer(n)
 	texts := &texts{
 		ordered:     r.ordered,
+		slotCount:   n.Slots,
 		enqueue:     r.Replace(enqueueText(r.ordered)),
 		begun:       r.Replace(enqueueBegunText(r.ordered)),
 		enqueueNew:  r.Replace(enqueueText(r.ordered) + newOnly),

@@ -51,7 +51,7 @@ func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, queue := range []string{"q", long, long[1:] + "r", "q_dead", "q_dead_ended"} {
 		for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: queue}) {
-			for _, text := range m.Statements[3 : len(m.Statements)-5] { // the others are for the tables of all queues
+			for _, text := range m.Statements[3 : len(m.Statements)-6] { // the others are for the tables of all queues
 				if at := strings.Index(text, "CREATE"); at >= 0 {
 					name, _, _ := strings.Cut(text[at:], " (")
 					require.False(t, seen[name], name)

@@ -39,9 +39,10 @@ func seqs(condition, upto, lock string) string {
   LIMIT (SELECT n FROM t)`
 }
 
-// peekSeqText takes its filter for a condition that almost all rows meet, like that of a state.
+// peekSeqText takes its filter for a condition that almost all rows meet, like that of a state. The slots, from $6 to $7, are a range of the
+// index: rows of other slots are not read.
 func peekSeqText(condition string) string {
-	condition += ` AND ` + not(`$4::bytea <> ''::bytea AND convert_to(q.type, {encoding}) IS DISTINCT FROM $4::bytea`) +
+	condition += ` AND q.slot BETWEEN $6::smallint AND $7::smallint AND ` + not(`$4::bytea <> ''::bytea AND convert_to(q.type, {encoding}) IS DISTINCT FROM $4::bytea`) +
 		` AND ` + not(`$5::bytea <> ''::bytea AND convert_to(q.order_key, {encoding}) IS DISTINCT FROM $5::bytea`)
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n

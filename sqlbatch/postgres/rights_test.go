@@ -296,8 +296,9 @@ func TestTheRoleOfAnOperatorSufficesForAllOtherStatements(t *testing.T) {
 	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
 	require.NoError(t, testdb.Pause(r.ctx, q))
-	require.NoError(t, testdb.Admin(q).Configure(r.ctx, chanq.Spec{MaxAttempts: 5}))
-	require.NoError(t, testdb.Admin(q).Resume(r.ctx))
+	logged := chanqadmin.Change{Unlogged: func(err error) { require.NoError(t, err) }}
+	require.NoError(t, testdb.Admin(q).Configure(r.ctx, chanq.Spec{MaxAttempts: 5}, logged))
+	require.NoError(t, testdb.Admin(q).Resume(r.ctx, logged))
 	dead, err := testdb.Peek(r.ctx, q, chanqadmin.StateDead, 10)
 	require.NoError(t, err)
 	require.Len(t, dead, 2)
@@ -317,8 +318,8 @@ func TestTheRoleOfAnOperatorSufficesForAllOtherStatements(t *testing.T) {
 	r.runs(db, orders.Leave([16]byte{}), orders.Surrender([16]byte{}, [][16]byte{{}}), orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}))
 	r.runs(db, orders.Consumers(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
 	r.refuses(db, "UPDATE chanq__consumers SET until = 0", "DELETE FROM chanq__samples", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq__queues (name, version) VALUES ('x', 1)")
-	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}))
-	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
+	r.requireRefused(chanqadmin.Drop(r.ctx, db, "orders", chanq.Config{}, chanqadmin.Change{}))
+	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}, chanqadmin.Change{}))
 }
 
 // The permissions that each statement of an ordered queue needs, role by role.
@@ -352,7 +353,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 		r.runs(operator, q.Browse(state, 10, nil, sqlbatch.Filter{}), q.Purge(state, 10, sqlbatch.Window{}))
 	}
 	r.refuses(operator, "UPDATE chanq__slots SET consumer = NULL", "SELECT nextval('chanq_orders__seq')")
-	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg))
+	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", cfg, chanqadmin.Change{}))
 }
 
 // A consumer also notices deaths, and stores results and progress.

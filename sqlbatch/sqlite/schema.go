@@ -47,7 +47,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 		{Ask: r.Replace(formerText("{dead_text}", "noticed_at")), Add: r.all([]string{addNoticedText, addToLiveText, addToDeadText, addToDoneText})},
 		{Ask: r.Replace(formerText("'chanq__consumers'", "heard_at")), Add: r.all([]string{addHeardText})},
 	}
-	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Formers: formers, Statements: r.all(texts)}}
+	return []sqlbatch.Migration{{Number: sqlbatch.Version, Registry: 1, Formers: formers, Statements: append(r.all(texts), dialect{}.Text(n, build.LogTable))}}
 }
 
 // formerText finds a table of version 2, which lacks a column.

@@ -197,8 +197,9 @@ func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
 	require.NoError(t, testdb.Pause(ctx, orders))
-	require.NoError(t, testdb.Admin(orders).Resume(ctx))
-	require.NoError(t, testdb.Admin(orders).Configure(ctx, chanq.Spec{MaxAttempts: 5}))
+	logged := chanqadmin.Change{Unlogged: func(err error) { require.NoError(t, err) }}
+	require.NoError(t, testdb.Admin(orders).Resume(ctx, logged))
+	require.NoError(t, testdb.Admin(orders).Configure(ctx, chanq.Spec{MaxAttempts: 5}, logged))
 	ready, err := testdb.Peek(ctx, orders, chanqadmin.StateReady, 10)
 	require.NoError(t, err)
 	require.Len(t, ready, 3)

@@ -66,6 +66,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
+	m.Statements = append(m.Statements, dialect{}.Text(n, build.LogTable))
 	return []sqlbatch.Migration{m}
 }
 

@@ -67,7 +67,7 @@ func init() {
 			"status", typeTinyText, "is_user_process", typeBit, "database_id", typeSmallInt, "transaction_isolation_level", typeSmallInt), sessionRows},
 		"dm_tran_locks": {cols("resource_type", typeTinyText, "resource_database_id", typeInt, "resource_associated_entity_id", typeBigInt,
 			"request_mode", typeTinyText, "request_status", typeTinyText, "request_session_id", typeInt), lockRows},
-		"partitions": {cols("object_id", typeInt, "index_id", typeInt, "hobt_id", typeBigInt), partitionRows},
+		"partitions": {cols("object_id", typeInt, "index_id", typeInt, "hobt_id", typeBigInt, "rows", typeBigInt), partitionRows},
 		"dm_exec_requests": {cols("session_id", typeSmallInt, "status", typeTinyText, "database_id", typeSmallInt,
 			"blocking_session_id", typeSmallInt, "wait_type", typeTinyText, "wait_time", typeInt), requestRows},
 		"dm_tran_session_transactions": {cols("session_id", typeInt, "transaction_id", typeBigInt), transactionRows(func(s *Session) Row {
@@ -121,8 +121,11 @@ func partitionRows(x *exec) (out []Row, err error) {
 		if o.table == nil || !x.s.sees(o) {
 			continue
 		}
+		o.table.latch.RLock()
+		rows := int64(o.table.live)
+		o.table.latch.RUnlock()
 		for _, ix := range o.table.indexes {
-			out = append(out, Row{int64(o.id), int64(ix.id), hobt(o.table.id, ix.id)})
+			out = append(out, Row{int64(o.id), int64(ix.id), hobt(o.table.id, ix.id), rows})
 		}
 	}
 	return out, nil

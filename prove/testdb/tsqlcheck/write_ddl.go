@@ -12,10 +12,13 @@ func (w *writer) column(c *ast.ColumnDefinition) {
 			nullable++
 			w.nullable(n)
 		case *ast.UniqueConstraintDefinition:
-			if !clusteredKey(n) || n.ConstraintIdentifier != nil {
+			if !clusteredKey(n) && (!n.IsPrimaryKey || n.IndexType != nil) || n.ConstraintIdentifier != nil {
 				fail("key of column %s is no clustered primary key without a name", c.ColumnIdentifier.Value)
 			}
-			w.put("PRIMARY KEY CLUSTERED")
+			w.put("PRIMARY KEY")
+			if n.IndexType != nil { // the default is clustered
+				w.put("CLUSTERED")
+			}
 		default:
 			fail("column constraint %T", constraint)
 		}

@@ -84,6 +84,21 @@ func Text(n sqlbatch.Names, text string, w TextWords) string {
 	})
 }
 
+// LogTable is the Text that creates the log of changes, of all queues: see chanqadmin.Log. Its IDs are in the order of time. A change that
+// has not ended has neither ended_at nor messages.
+const LogTable = `{create chanq__log} (
+  id       {text} NOT NULL PRIMARY KEY,
+  queue    {text} NOT NULL,
+  at       bigint NOT NULL,
+  actor    {text} NOT NULL,
+  what     {text} NOT NULL,
+  which    {text} NOT NULL,
+  reason   {text} NOT NULL,
+  ended_at bigint NULL,
+  messages bigint NULL,
+  error    {text} NULL
+)`
+
 var textWord = regexp.MustCompile(`\?[0-9]+|\{(create )?chanq_[a-z0-9_]+\}`)
 
 // Scatter is an expression with the value of sqlbatch.Scatter in milliseconds, for one more than the number of lapses.

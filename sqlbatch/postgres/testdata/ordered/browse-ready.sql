@@ -4,7 +4,7 @@ WITH t AS MATERIALIZED (
 chosen AS MATERIALIZED (
   SELECT f.id FROM (
     SELECT q.id FROM "public"."chanq_orders" AS q
-    WHERE (q.seq, q.slot) > ($2::bigint, 32767::smallint) AND q.seq <= (SELECT $3::bigint) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until > (SELECT now FROM t))::integer <> 1 AND ($4::bytea <> ''::bytea AND convert_to(q.type, getdatabaseencoding()) IS DISTINCT FROM $4::bytea)::integer <> 1 AND ($5::bytea <> ''::bytea AND convert_to(q.order_key, getdatabaseencoding()) IS DISTINCT FROM $5::bytea)::integer <> 1
+    WHERE (q.seq, q.slot) > ($2::bigint, 32767::smallint) AND q.seq <= (SELECT $3::bigint) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until > (SELECT now FROM t))::integer <> 1 AND q.slot BETWEEN $6::smallint AND $7::smallint AND ($4::bytea <> ''::bytea AND convert_to(q.type, getdatabaseencoding()) IS DISTINCT FROM $4::bytea)::integer <> 1 AND ($5::bytea <> ''::bytea AND convert_to(q.order_key, getdatabaseencoding()) IS DISTINCT FROM $5::bytea)::integer <> 1
     ORDER BY q.seq LIMIT 1000) AS f
   LIMIT (SELECT n FROM t)
 )
