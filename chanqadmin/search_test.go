@@ -172,7 +172,7 @@ func TestAnEstimateIsGivenOnlyWhereItIsKnown(t *testing.T) {
 	require.Zero(t, full.Estimate(chanqadmin.StateReady), "both have more")
 	require.Zero(t, chanqadmin.Stats{Ready: limit, Limit: limit}.Messages())
 	require.Equal(t, 7, chanqadmin.Stats{Ready: 7, Limit: limit}.Messages())
-	for n, want := range map[int]string{0: "about 0", 12_345: "about 12 k", 123_456: "about 120 k", 2_949_950: "about 2.9 M", 41_000_000_000: "about 41 G"} {
+	for n, want := range map[int]string{0: "about 0", 12_345: "about 12 k", 123_456: "about 120 k", 2_949_950: "about 2.9 M", 2_141_000_000: "about 2.1 G"} {
 		require.Equal(t, want, chanqadmin.About(n))
 	}
 }

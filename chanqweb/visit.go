@@ -23,7 +23,6 @@ type visit struct {
 	now    time.Time
 	give   func() // ends its turn on the queue; nil: it has none
 
-	unlogged bool // its change is not in the log of changes
 }
 
 // answer is the result of a page. One field is set.
