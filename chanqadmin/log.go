@@ -75,8 +75,9 @@ func (c *Change) logged(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n s
 			ended.String = cut(err.Error())
 		}
 		over := context.WithoutCancel(ctx)
-		if unlogged = cmp.Or(run(over, logEndText, id, changed, ended), run(over, logFirstText, n.Queue)); unlogged == nil {
-			unlogged = run(over, logTrimText, n.Queue, loggedFor.Milliseconds(), first)
+		unlogged = run(over, logEndText, id, changed, ended)
+		if unlogged == nil && run(over, logFirstText, n.Queue) == nil {
+			_ = run(over, logTrimText, n.Queue, loggedFor.Milliseconds(), first) // the next change tries again
 		}
 	}
 	if unlogged != nil && c.Unlogged != nil && (err == nil || changed > 0) {

@@ -128,13 +128,13 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		if c.n = len(c.IDs); c.Group != "" || d.of {
 			found, err := d.run(q, v.ctx, s, chanqadmin.Change{DryRun: true})
 			if err != nil {
-				return nil, err
+				return nil, d.failed(0, err)
 			}
 			c.n = found.Messages // up to DryRunLimit
 			if c.Group != "" && c.before == 0 {
 				now, err := q.Now(v.ctx)
 				if err != nil {
-					return nil, err
+					return nil, d.failed(0, err)
 				}
 				c.before = now.UnixMilli()
 			}

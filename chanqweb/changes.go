@@ -38,6 +38,13 @@ func (h *Handler) changes(v *visit) (*answer, error) {
 	if err != nil && !none {
 		return nil, err
 	}
+	for i := range list {
+		if l := &list[i]; !v.rights.Change { // keys, and the texts of the database
+			if l.Which = ""; l.Error != "" {
+				l.Error = "failed"
+			}
+		}
+	}
 	shown.Data = changesData{list, none}
 	return &answer{view: shown}, nil
 }

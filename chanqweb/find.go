@@ -18,7 +18,8 @@ type findData struct {
 	List   []chanqadmin.Entry
 	Looked string // how many messages were read so far
 	Of     string // of how many; "": not known
-	Next   string // the query of the next page; "": all were read
+	Next   string // the token of the next page; "": all were read
+	Read   int    // Looked
 }
 
 // find searches for messages. It goes to the page of the message whose ID was given.
@@ -57,7 +58,7 @@ func (h *Handler) find(v *visit) (*answer, error) {
 		data.Of = chanqadmin.About(of)
 	}
 	if page.Next != "" {
-		data.Next = url.Values{"text": {s.Text}, "from": {string(page.Next)}, "looked": {strconv.Itoa(looked)}}.Encode()
+		data.Next, data.Read = string(page.Next), looked
 	}
 	return &answer{view: &view{Page: "find", Tab: "messages", Name: "Find in " + name, Queue: name, Kind: kind, Data: data}}, nil
 }

@@ -1,6 +1,7 @@
 package chanqweb
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -34,7 +35,7 @@ func Password(password string, rights Rights) func(name, given string) (Rights, 
 // A wrong password is logged with its address. After 10 of them from an address, within a minute after the first, all its requests are
 // rejected until that minute is over. Behind a proxy all users have one address, that of the proxy.
 func WithLogin(next http.Handler, check func(name, password string) (Rights, bool), log *slog.Logger) http.Handler {
-	l := &logins{check: check, log: log, from: map[netip.Prefix]*tries{}}
+	l := &logins{check: check, log: cmp.Or(log, slog.Default()), from: map[netip.Prefix]*tries{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, password, given := r.BasicAuth()
 		rights, wait := Rights{}, time.Duration(0)

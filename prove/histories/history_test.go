@@ -249,7 +249,7 @@ func (h *history) compareEntry(e chanqadmin.Entry, m *message, elapsed int64) {
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
 	want := chanqadmin.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
-		DedupKey: m.key, Consumer: e.Consumer, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body), Size: len(m.body),
+		DedupKey: m.key, Consumer: e.Consumer, LeasedBy: e.LeasedBy, HeldSince: e.HeldSince, History: e.History, LastError: m.err, Body: []byte(m.body), Size: len(m.body),
 	}
 	switch {
 	case e.State == chanqadmin.StateDead || e.State == chanqadmin.StateDone:

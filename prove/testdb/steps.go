@@ -262,6 +262,6 @@ func Empty(t T, q interface {
 func Counted[M any](t T, q *chanq.Queue[M]) chanqadmin.Stats {
 	t.Helper()
 	s := Stats(t, q)
-	s.OldestReady, s.Limit = 0, 0
+	s.OldestReady, s.Limit, s.About = 0, 0, chanqadmin.Estimates{}
 	return s
 }
