@@ -48,8 +48,8 @@ func (s *send) run(h *history) {
 		h.sent(ms, receipts)
 	case channel:
 		for i := range ms {
-			if ms[i].OnDuplicate != chanq.KeepFirst && ms[i].ID.IsZero() {
-				ms[i].ID = chanq.NewID() // a body that is replaced is not found below
+			if ms[i].DedupKey != "" && ms[i].ID.IsZero() {
+				ms[i].ID = chanq.NewID() // a body that is replaced, by this message or a later one, is not found below
 			}
 			p.C() <- ms[i]
 		}
