@@ -75,6 +75,9 @@ func TestCrashesTellIdempotentHandlersFromOthers(t *testing.T) {
 		for name, h := range handlers {
 			t.Run(e.name+" "+name, func(t *testing.T) {
 				t.Parallel()
+				if e.name == "emulator" {
+					testdb.Emulator.Require(t) // here: a skipped bubble calls no crash
+				}
 				crashes, wrong := 0, 0
 				for crash := range chanqtest.Crashes(t) {
 					testdb.InBubble(t, true, func(t *testing.T) {
