@@ -283,7 +283,7 @@ func TestAPageUpdatesItsFiguresAndHandlesKeysInABrowser(t *testing.T) {
 	b.loaded()
 
 	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible(`#help`))
-	b.reads("the help", false, "next page", "find a message by its ID")
+	b.reads("the help", false, "next page", "find messages")
 	b.do(chromedp.KeyEvent("?"), chromedp.WaitNotVisible(`#help`))
 	b.do(chromedp.KeyEvent("/"))
 	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
