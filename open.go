@@ -351,7 +351,9 @@ func (s schema) apply() (err error) {
 		texts := m.Statements
 		for _, f := range m.Formers {
 			former := func(*sql.Rows) error { texts = slices.Concat(f.Add, texts); return nil }
-			err = errors.Join(err, s.run(sqlbatch.Statement{Text: f.Ask}, former))
+			if err == nil {
+				err = s.run(sqlbatch.Statement{Text: f.Ask}, former)
+			}
 		}
 		if err == nil {
 			err = runAll(s.run, texts)

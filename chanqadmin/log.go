@@ -62,7 +62,11 @@ func (c *Change) logged(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n s
 	id := chanq.NewID().String()
 	first := "" // of those that stay
 	run := func(ctx context.Context, text string, args ...any) error {
-		ctx, cancel := context.WithTimeout(ctx, logTime)
+		within := logTime
+		if until, ends := ctx.Deadline(); ends { // the rest is for the change
+			within = min(within, time.Until(until)/4)
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		st := sqlbatch.Statement{Text: limited(d, n, text, mostLogged), Args: args}
 		return repeat(ctx, db, d, defaultStatementTimeout, st, func() {}, func(rows *sql.Rows) error { return rows.Scan(&first) })
