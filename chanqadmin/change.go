@@ -26,7 +26,7 @@ const stepRows = 1000
 
 // Change has the options of a change, and records by whom and why it is made.
 type Change struct {
-	// Actor makes the change, for this Reason. Both are in the log of changes, and those of a pause in the row of the queue as well.
+	// Actor makes the change, for this Reason. Both are in the log of changes; a pause also stores them in the row of the queue.
 	// Default: host/pid and none. Range: at most 400 bytes of UTF-8 each, without NUL.
 	Actor  string
 	Reason string

@@ -268,7 +268,7 @@ func TestSendRespectsOverlap(t *testing.T) {
 	})
 }
 
-// The answer of the commit is lost. The ID of the receipt is that of the message, which is in the queue.
+// The answer of the commit is lost. The receipt has the ID of the message, which is in the queue.
 func TestASendOfUnknownOutcomeHasAReceipt(t *testing.T) {
 	onEach(t, bubbles, func(w *world) {
 		w.ensure(schedule{Name: "a", Line: "0 0 1 1 *", Overlap: true})

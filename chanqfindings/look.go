@@ -237,7 +237,7 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 	return all
 }
 
-// WithLocks is a queue whose locks are known: those of a SQLite file are looked for once for all its queues.
+// WithLocks is a queue whose locks are known: the locks of a SQLite file are looked for once for all its queues.
 type WithLocks struct {
 	*chanqadmin.Queue
 	Found []chanqadmin.Lock

@@ -141,7 +141,7 @@ const MaxState = 64 << 10
 // Save stores where the job is, so that the next process continues there: see Saved. It stores each time, in one statement, up to MaxState
 // bytes. Call it after each step that you do not want to repeat, for example once per page.
 //
-// A state is deleted like a report. Its errors are those of Report, and chanq.ErrTooLarge.
+// A state is deleted like a report. Save returns the errors of Report, and chanq.ErrTooLarge.
 func (r *Reporter) Save(ctx context.Context, state []byte) error {
 	switch {
 	case r.wrong != nil:

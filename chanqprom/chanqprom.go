@@ -40,7 +40,7 @@
 // list of queues, chanq_up is 0 with queue "", and it reads those of the last list. Config.Log receives the error, once per change. The metrics do not contain it, because
 // database errors contain names of hosts and users.
 //
-// The sentence of a finding is that of its beginning, renewed after 1, 2, 4, 8 … minutes: each other text is another series. It can
+// The sentence of a finding is the one at its beginning, renewed after 1, 2, 4, 8 … minutes: each other text is another series. It can
 // contain names of programs and consumers, and errors of handlers without bodies.
 //
 // Neither an unavailable database nor two queues with the same label make a collection fail: the figures are those of the first watched

@@ -321,7 +321,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, err
 	return q.inAll(ctx, func(shard *chanq.Queue[T]) ([]chanq.ID, error) { return shard.Cancel(ctx, ids...) })
 }
 
-// RunNow makes scheduled messages of all shards due now, as chanq.Queue.RunNow does. Its result is that of Cancel.
+// RunNow makes scheduled messages of all shards due now, as chanq.Queue.RunNow does. Its result is as in Cancel.
 func (q *Queue[T]) RunNow(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
 	return q.inAll(ctx, func(shard *chanq.Queue[T]) ([]chanq.ID, error) { return shard.RunNow(ctx, ids...) })
 }

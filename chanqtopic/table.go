@@ -14,7 +14,7 @@ import (
 
 // The table of subscriptions, and its statements.
 
-// tables has a row for each subscription. The types of its names are those of chanq__queues, with which they are compared.
+// tables has a row for each subscription. Its names have the types of chanq__queues, with which they are compared.
 // filter is JSON.
 var tables = chanq.Tables{Name: "subscriptions", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
 	name := "{text}"

@@ -53,7 +53,7 @@ func Open[T any](ctx context.Context, db *sql.DB, topic string, cfg chanq.Config
 // Publish checks all messages for all queues before it stores any: after ErrNoSubscriptions, an invalid message, or the
 // error that a subscribed queue was dropped, the transaction is unchanged. After another error, roll back.
 //
-// It costs one round trip, one for the first Publish after a new Subscribe, and those of SendTx per queue.
+// It costs one round trip, one for the first Publish after a new Subscribe, and the cost of SendTx per queue.
 func (t *Topic[T]) Publish(ctx context.Context, tx chanq.Tx, ms ...chanq.Message[T]) error {
 	return failed("publish", t.name, t.publish(ctx, tx, ms))
 }

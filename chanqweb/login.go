@@ -33,7 +33,8 @@ func Password(password string, rights Rights) func(name, given string) (Rights, 
 // TLS.
 //
 // A wrong password is logged with its address. After 10 of them from an address, within a minute after the first, all its requests are
-// rejected until that minute is over. Behind a proxy all users have one address, that of the proxy.
+// rejected until that minute is over. Behind a proxy all users have the address of the proxy: ten wrong passwords in a
+// minute, from any of them, reject all until the minute is over.
 func WithLogin(next http.Handler, check func(name, password string) (Rights, bool), log *slog.Logger) http.Handler {
 	l := &logins{check: check, log: cmp.Or(log, slog.Default()), from: map[netip.Prefix]*tries{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

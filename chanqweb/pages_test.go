@@ -112,18 +112,20 @@ func TestAListIsReadPageByPage(t *testing.T) {
 		s := shop.open(chanqweb.Rights{})
 		id := regexp.MustCompile(`class="id" href="[^"]*/m/([0-9a-f-]{36})"`)
 		next := regexp.MustCompile(`id="next" href="([^"]*)"`)
-		var seen []string
-		for path := "/q/mail/messages?state=ready"; ; {
-			text := s.see(path)
-			for _, found := range id.FindAllStringSubmatch(text, -1) {
-				seen = append(seen, found[1])
+		read := func(at, query string) (seen []string) {
+			for {
+				text := s.see(at + query)
+				for _, found := range id.FindAllStringSubmatch(text, -1) {
+					seen = append(seen, found[1])
+				}
+				more := next.FindStringSubmatch(text)
+				if more == nil {
+					return seen
+				}
+				query = html.UnescapeString(more[1])
 			}
-			more := next.FindStringSubmatch(text)
-			if more == nil {
-				break
-			}
-			path = "/q/mail/messages" + html.UnescapeString(more[1])
 		}
+		seen := read("/q/mail/messages", "?state=ready")
 		list, err := testdb.Peek(t.Context(), shop.Mail, chanqadmin.StateReady, 1000)
 		require.NoError(t, err)
 		var want []string
@@ -132,6 +134,13 @@ func TestAListIsReadPageByPage(t *testing.T) {
 		}
 		require.NotEmpty(t, want)
 		require.Equal(t, want, seen)
+
+		ms := make([]chanq.Message[[]byte], 120)
+		for i := range ms {
+			ms[i] = chanq.Message[[]byte]{Body: []byte("x"), Type: "to.find"}
+		}
+		shop.Send(shop.Mail, ms...)
+		require.Len(t, read("/q/mail/find", "?text=to.find"), len(ms))
 	})
 }
 
