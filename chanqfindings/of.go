@@ -255,11 +255,11 @@ func (e *examination) oldest() time.Time {
 func happened(s chanqadmin.Sample) bool { return s.Delivered+s.Acked+s.Nacked+s.Died > 0 }
 
 // limit returns how long a message may be leased. Messages that are stuck now do not make it longer, unless nothing was settled before
-// the first of them was taken.
+// the first of them was taken, and others are settled now.
 func (e *examination) limit() time.Duration {
 	limit := e.Limits.Stuck
 	n, inHand, of := e.results(e.oldest())
-	if n == 0 {
+	if n == 0 && !e.still(limit) {
 		n, inHand, of = e.results(e.Now.Add(chanqadmin.StepFine))
 	}
 	if n > 0 { // a message is usually leased for this long, by Little's law

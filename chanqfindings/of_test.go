@@ -50,6 +50,25 @@ func TestAStuckMessageDoesNotMakeItsOwnLimitLonger(t *testing.T) {
 	}
 }
 
+// A program starts, handles a few messages, and then all its calls hang, within ten seconds.
+func TestHandlersThatHangSoonAfterTheStartAreStuck(t *testing.T) {
+	f := oneAMinute(chanq.KindPlain, 3*time.Minute)
+	f.Stats.Leased = 1
+	first := len(f.Recent) - int(3*time.Minute/chanqadmin.StepFine) - 1 // in which the messages were taken
+	for i := range f.Recent {
+		s := &f.Recent[i]
+		s.Delivered, s.Acked, s.Leased = 0, 0, 0
+		if i >= first {
+			s.Leased = 264
+		}
+	}
+	f.Leased[0].HeldSince = f.Recent[first].At.Add(time.Second)
+	f.Recent[first].Delivered, f.Recent[first].Acked = 280, 16
+	found := chanqfindings.Of(f, chanqfindings.Limits{}, f.At)
+	require.Len(t, found, 1)
+	require.Equal(t, chanqfindings.Stuck, found[0].Kind)
+}
+
 // Ordered messages, one at a time, that usually take two minutes.
 func TestSlowOrderedHandlersAreNotStuck(t *testing.T) {
 	f := oneAMinute(chanq.KindOrdered, 100*time.Second)

@@ -236,7 +236,7 @@ func Finish(leases []*Lease, outcomes []error) {
 		return
 	}
 	for i, l := range leases {
-		l.err, l.Text = outcomes[i], "" // the application might keep the lease, and its slab, for long
+		l.err = outcomes[i] // nothing else changes: a statement that was given up might still read the settlement
 		l.state.Store(uint32(Settled))
 		l.endContext()
 	}

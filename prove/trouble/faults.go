@@ -149,7 +149,7 @@ func Killed(w *Ward, ready int) (end func()) {
 	testdb.Send(w, q, Texts(3)...)
 	leases := testdb.Take(w, c, 3)
 	if w.Engine.Bubble {
-		time.Sleep(50 * time.Second) // it is heard
+		time.Sleep(45 * time.Second) // it is heard, and between two heartbeats it has no transaction open
 	}
 	gone := make(chan struct{})
 	faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hold(gone) })
