@@ -388,6 +388,22 @@ func TestLargeBodiesAreReadOneByOneUpToPrefetchBytes(t *testing.T) {
 	})
 }
 
+func TestBodiesThatAreReadAfterTheirClaimKeepTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, func(c *claim.Config) {
+			c.Policy = func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1} }
+		})
+		q.send(300<<10, 1)
+		q.send(10, 2)
+		q.send(300<<10, 3)
+		q.send(10, 4)
+		q.run(10 * time.Millisecond)
+		q.read()
+		require.Equal(t, []string{"contents 1", "contents 3"}, q.made("contents"))
+		require.Equal(t, []byte{1, 2, 3, 4}, q.given)
+	})
+}
+
 func TestOnlyTheMessageThatCannotBeReadFailsAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, nil)
