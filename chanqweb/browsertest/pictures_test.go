@@ -2,47 +2,55 @@ package browsertest
 
 import (
 	"flag"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/chanqweb/internal/webshop"
-	"github.com/chanq/chanq/prove/testdb"
 )
 
 var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../../docs/pictures")
 
 // mostPicture is in bytes, because every clone of the repository contains the pictures.
-const mostPicture = 120 << 10
+const mostPicture = 200 << 10
 
-// TestPicturesOfTheDocuments takes them again, in a light window:
+// TestPagesOfAShopInTrouble reads the pages of a scene. With -pictures it takes the pictures of the documents again:
 //
-//	GOWORK=off go test -C chanqweb/browsertest -run PicturesOfTheDocuments -pictures ../../docs/pictures
-func TestPicturesOfTheDocuments(t *testing.T) {
-	if *pictures == "" {
-		t.Skip("-pictures names no folder")
-	}
-	shop := webshop.New(t, testdb.SQLite)
-	shop.Fill()
-	url := open(shop, webshop.Everything, func(c *chanqweb.Config) { c.History = webshop.Waves{} })
+//	GOWORK=off go test -C chanqweb/browsertest -run PagesOfAShopInTrouble -pictures ../../docs/pictures
+func TestPagesOfAShopInTrouble(t *testing.T) {
+	s := newScene(t)
 	b := newBrowser(t)
-	dead, err := testdb.Peek(t.Context(), shop.Mail, chanqadmin.StateDead, 1)
-	require.NoError(t, err)
-	for _, p := range []struct {
-		name, path string
-		width      int64
-	}{
-		{"overview", "/", 1100}, {"queue", "/q/mail/", 1100}, {"failures", "/q/mail/failures", 1100}, {"message", "/q/mail/m/" + dead[0].ID.String(), 1100},
-		{"telephone", "/", 390},
-	} {
-		b.size(p.width, "light")
-		b.see(url + p.path)
-		png := b.shoot("picture-" + p.name)
-		require.Less(t, len(png), mostPicture, p.name)
-		require.NoError(t, os.WriteFile(filepath.Join(*pictures, "ui-"+p.name+".png"), png, 0o600))
+	server := httptest.NewServer(s)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	if *pictures != "" {
+		for name, path := range s.pictures {
+			b.size(1100, "light")
+			if name == "telephone" {
+				b.size(390, "light")
+			}
+			b.see(server.URL + path)
+			png := b.shoot("picture-" + name)
+			require.Less(t, len(png), mostPicture, name)
+			require.NoError(t, os.WriteFile(filepath.Join(*pictures, "ui-"+name+".png"), png, 0o600))
+		}
+		return
 	}
+	for _, look := range []look{{"desk-light", 1280, "light"}, {"telephone-dark", 390, "dark"}, {"desk-dark", 1280, "dark"}, {"telephone-light", 390, "light"}} {
+		b.size(look.width, look.scheme)
+		for _, path := range s.shown {
+			b.see(server.URL + path)
+			b.shoot(look.name + strings.NewReplacer("/", "-", "?", "-").Replace(path))
+			b.reads(path+" at "+look.name, look.scheme == "dark")
+			if path == "/" {
+				needs := evaluate[string](b, `[...document.querySelectorAll(".needs li > :nth-child(2)")].map((e) => e.innerText).join(" ")`)
+				require.ElementsMatch(t, []string{"payments", "invoices", "thumbnails", "emails", "newsletter"}, strings.Fields(needs))
+			}
+		}
+	}
+	b.quiet()
 }
