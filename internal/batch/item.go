@@ -25,7 +25,6 @@ type Place struct {
 	withdrawn bool // by its caller: it is not written again
 
 	// Used by the worker that has the item.
-	mark   bool
 	locked uint8  // how often its row was locked, up to lockPauses
 	blame  uint64 // 1 more than the successes of the Writer when it first failed alone; 0: it has not
 }
@@ -36,14 +35,13 @@ func (p *Place) place() *Place { return p }
 type state uint8
 
 const (
-	over     state = iota // Done has its outcome, or it was withdrawn, or never added
+	over     state = iota // it has its outcome, or was withdrawn, or never added
 	waiting               // in Writer.waiting
 	held                  // held by a worker, in no statement at the moment
 	writing               // held by a worker, in a statement
 	deferred              // in Writer.deferred
 	isolated              // in Writer.isolated
 	behind                // in isolation.behind
-	known                 // its outcome is in worker.out
 )
 
 // Urgency is how soon an item is to be written.
@@ -132,7 +130,7 @@ func (w *Writer[I]) Withdraw(item I) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := item.place()
-	if p.state == over || p.state == known {
+	if p.state == over {
 		return false
 	}
 	p.withdrawn = true

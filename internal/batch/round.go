@@ -111,7 +111,7 @@ func (w *worker[I]) gone(item I) bool {
 	if p.withdrawn && p.state != writing {
 		w.end(item, ErrWithdrawn)
 	}
-	return p.state == over || p.state == known
+	return p.state == over
 }
 
 // step runs one statement, and decides what follows.

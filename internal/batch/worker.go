@@ -258,8 +258,8 @@ func (w *worker[I]) finish(item I, err error) {
 
 // know records an outcome, unless the item has one. mu is held.
 func (w *worker[I]) know(o Outcome[I]) {
-	if p := o.Item.place(); p.state != over && p.state != known {
-		p.state = known
+	if p := o.Item.place(); p.state != over {
+		p.state = over
 		w.out = append(w.out, o)
 	}
 }
@@ -282,10 +282,9 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	}
 	w.writer.mu.Lock()
 	for _, item := range written {
-		item.place().mark = true
 		w.know(Outcome[I]{Item: item})
 	}
-	left = slices.DeleteFunc(items, unmark[I])
+	left = slices.DeleteFunc(items, ended[I])
 	if f == nil && asked {
 		w.writer.successes++
 		w.writer.groups.Worked(len(items), time.Since(began), w.writer.cfg.Loop.Timeout)
@@ -310,18 +309,13 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
 	for _, o := range found {
-		o.Item.place().mark = true
 		w.know(o)
 	}
-	return slices.DeleteFunc(left, unmark[I]), nil
+	return slices.DeleteFunc(left, ended[I]), nil
 }
 
-// unmark reports that an item was marked, and removes the mark.
-func unmark[I Item](item I) bool {
-	marked := item.place().mark
-	item.place().mark = false
-	return marked
-}
+// ended reports that an item has its outcome. mu is held.
+func ended[I Item](item I) bool { return item.place().state == over }
 
 // pauseLocked records that the row of an item was locked once more, and returns the pause before the next try.
 func (w *worker[I]) pauseLocked(p *Place) time.Duration {

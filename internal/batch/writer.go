@@ -199,10 +199,7 @@ func (w *Writer[I]) GiveUp(cause error) {
 		}
 	}
 	for _, worker := range append(slices.Clone(w.workers), w.alone) {
-		for _, o := range worker.out {
-			out = append(out, o)
-			o.Item.place().state = over
-		}
+		out = append(out, worker.out...)
 		clear(worker.out)
 		worker.out = worker.out[:0]
 	}
@@ -238,8 +235,7 @@ func (w *Writer[I]) GiveUp(cause error) {
 // ending records that these outcomes are about to be passed to Done. mu is held; call callDone next.
 func (w *Writer[I]) ending(out []Outcome[I]) {
 	for i := range out {
-		p := out[i].Item.place()
-		out[i].seq, p.state = p.seq, over
+		out[i].seq = out[i].Item.place().seq
 	}
 	w.doneCalls++
 }
