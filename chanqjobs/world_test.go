@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"batches": child.Does(runBatches), "deaths": child.Does(noticeDeaths)})
+	child.Main(map[string]child.Part{"batches": child.Does(runBatches), "deaths": child.Does(noticeDeaths), "once": child.Does(callOnce)})
 	goleak.VerifyTestMain(m)
 }
 
