@@ -18,8 +18,11 @@ import (
 // exist, it returns ErrNoSchema, and for a queue of a newer chanq ErrNewerSchema. It waits for transactions that use the queue until
 // ctx ends.
 //
+// The batches, results and progress of the queue's jobs are deleted too. Its schedules and its subscriptions of topics stay, until
+// you call chanqcron.Schedules.Remove and chanqtopic.Unsubscribe: their programs report the missing queue.
+//
 // Running consumers end with ErrNoSchema, and sends fail with it. The user needs permission to drop the queue's tables, to read them,
-// and to delete from chanq__queues, chanq__consumers and chanq__samples. Drop costs a few round trips, and uses Dialect, Schema and
+// and to delete from chanq__queues, chanq__consumers, chanq__samples and the tables of chanqjobs. Drop costs a few round trips, and uses Dialect, Schema and
 // Label of cfg. Limit, PerSecond and DryRun of c must be zero. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change) error {
 	return drop(ctx, db, queue, cfg, c, func(found table.Counts) error {
@@ -61,15 +64,35 @@ func dropNow(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, queue, label s
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.RunOn(ctx, conn, d, st, scan)
 	}
-	if err := dropOn(d, chanq.Config{Schema: cfg.Schema}, queue, run, check); err != nil {
+	shared, err := sharedTables(d, chanq.Config{Schema: cfg.Schema}, queue, run)
+	if err == nil {
+		err = dropOn(d, chanq.Config{Schema: cfg.Schema}, queue, shared, run, check)
+	}
+	if err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the transaction ends with the connection
 		return &chanq.OpError{Op: "drop", Queue: label, Err: err}
 	}
 	return nil
 }
 
+// sharedTables returns statements that delete the rows of a queue from those tables of chanqjobs that exist. Schedules and
+// subscriptions stay: their programs report that the queue is missing.
+func sharedTables(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatch.Statement, func(*sql.Rows) error) error) (texts []string, err error) {
+	text := d.Text(namesOf(queue, cfg), "SELECT name FROM {chanq__tables} WHERE name IN ('batches', 'progress', 'results') ORDER BY name")
+	err = run(sqlbatch.Statement{Text: text}, func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		texts = append(texts, d.Text(namesOf(queue, cfg), fmt.Sprintf("DELETE FROM {chanq__%s} WHERE queue = '%s'", name, queue)))
+		return err
+	})
+	if err != nil && session.Classify(d, err) == sqlbatch.NoSchema {
+		return nil, nil
+	}
+	return texts, err
+}
+
 // dropOn runs the transaction of a drop.
-func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatch.Statement, func(*sql.Rows) error) error, check func(table.Counts) error) error {
+func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, shared []string, run func(sqlbatch.Statement, func(*sql.Rows) error) error, check func(table.Counts) error) error {
 	for _, text := range d.Begin() {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
 			return err
@@ -106,7 +129,11 @@ func dropOn(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatc
 	if err := check(counts); err != nil {
 		return err
 	}
-	for _, st := range q.Drop() {
+	statements := q.Drop()
+	for _, text := range shared {
+		statements = append(statements, sqlbatch.Statement{Text: text})
+	}
+	for _, st := range statements {
 		if err := run(st, nil); err != nil {
 			return err
 		}
