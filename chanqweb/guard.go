@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Protection against requests that other sites cause a browser to send.
@@ -42,10 +43,15 @@ func nonce(w http.ResponseWriter, r *http.Request) string {
 	raw := make([]byte, cookieBytes)
 	rand.Read(raw) // never fails
 	n := hex.EncodeToString(raw)
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: n, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-	})
+	http.SetCookie(w, newCookie(r, cookieName, n, 0))
 	return n
+}
+
+// newCookie returns a cookie that lasts for a time, or until the browser is closed if that is 0.
+func newCookie(r *http.Request, name, value string, lasts time.Duration) *http.Cookie {
+	return &http.Cookie{
+		Name: name, Value: value, Path: "/", MaxAge: int(lasts / time.Second), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	}
 }
 
 func sentNonce(r *http.Request) (string, bool) {
@@ -60,8 +66,10 @@ func sentNonce(r *http.Request) (string, bool) {
 func (h *Handler) token(nonce, user string) string { return h.mac("form", nonce, user) }
 
 // mac returns the MAC of values, keyed with Config.Secret.
-func (h *Handler) mac(values ...string) string {
-	mac := hmac.New(sha256.New, h.cfg.Secret)
+func (h *Handler) mac(values ...string) string { return mac(h.cfg.Secret, values...) }
+
+func mac(key []byte, values ...string) string {
+	mac := hmac.New(sha256.New, key)
 	for _, v := range values {
 		fmt.Fprintf(mac, "%d:%s", len(v), v)
 	}

@@ -110,6 +110,42 @@ func TestWrongPasswordsAreLoggedAndSlowed(t *testing.T) {
 	})
 }
 
+// Users behind one proxy have one address.
+func TestABrowserThatHasLoggedInIsNotRejectedForTheGuessesOfOthers(t *testing.T) {
+	login := func() http.Handler {
+		return chanqweb.WithLogin(fine, func(name, password string) (chanqweb.Rights, bool) {
+			return chanqweb.Rights{User: name}, password == "open sesame" || password == "of the administrator"
+		}, slog.New(slog.DiscardHandler))
+	}
+	h := login()
+	ask := func(name, password string, with ...*http.Cookie) *http.Response {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://queues.example/", nil)
+		r.SetBasicAuth(name, password)
+		for _, c := range with {
+			r.AddCookie(c)
+		}
+		return answerOf(h, r).Result()
+	}
+	first := ask("ada", "open sesame").Cookies()
+	require.Len(t, first, 1)
+	require.Equal(t, 30*24*60*60, first[0].MaxAge)
+	require.True(t, first[0].HttpOnly && first[0].Secure && first[0].SameSite == http.SameSiteStrictMode)
+	for range 10 {
+		require.Empty(t, ask("ada", "guess", first...).Cookies())
+	}
+	known := ask("ada", "open sesame", first...)
+	require.Equal(t, http.StatusOK, known.StatusCode)
+	require.Empty(t, known.Cookies(), "it has one")
+	require.Equal(t, http.StatusTooManyRequests, ask("ada", "open sesame").StatusCode, "without the cookie")
+	require.Equal(t, http.StatusTooManyRequests, ask("ada", "of the administrator", first...).StatusCode, "for this password only")
+	require.Equal(t, http.StatusTooManyRequests, ask("eve", "open sesame", first...).StatusCode, "for this name only")
+	h = login()
+	for range 10 {
+		ask("ada", "guess")
+	}
+	require.Equal(t, http.StatusTooManyRequests, ask("ada", "open sesame", first...).StatusCode, "the cookie of another process")
+}
+
 func TestSimultaneousGuessesAreCountedToo(t *testing.T) {
 	var checked atomic.Int32
 	h := chanqweb.WithLogin(fine, func(string, string) (chanqweb.Rights, bool) {

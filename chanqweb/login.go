@@ -3,6 +3,7 @@ package chanqweb
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"log/slog"
@@ -32,16 +33,27 @@ func Password(password string, rights Rights) func(name, given string) (Rights, 
 // false if the password is wrong. Config.Rights must be Login, or a function that calls it. A password is as secret as the connection: use
 // TLS.
 //
-// A wrong password is logged with its address. After 10 of them from an address, within a minute after the first, all its requests are
-// rejected until that minute is over. Behind a proxy all users have the address of the proxy: ten wrong passwords in a
-// minute, from any of them, reject all until the minute is over.
+// Wrong passwords are logged. After 10 from an address in a minute, its requests are rejected until the minute is over, except those of
+// browsers that have logged in: their cookie, which is no login by itself, lasts 30 days or until the process ends.
 func WithLogin(next http.Handler, check func(name, password string) (Rights, bool), log *slog.Logger) http.Handler {
-	l := &logins{check: check, log: cmp.Or(log, slog.Default()), from: map[netip.Prefix]*tries{}}
+	l := &logins{check: check, log: cmp.Or(log, slog.Default()), key: make([]byte, leastSecret), from: map[netip.Prefix]*tries{}}
+	rand.Read(l.key) // never fails
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, password, given := r.BasicAuth()
 		rights, wait := Rights{}, time.Duration(0)
 		if given {
-			rights, given, wait = l.try(r.RemoteAddr, name, password)
+			proof := mac(l.key, name, password)
+			sent, _ := r.Cookie(loginCookie)
+			known := sent != nil && equal(sent.Value, proof)
+			if known {
+				rights, known = check(name, password) // it may have been changed
+			}
+			if given = known; !known {
+				rights, given, wait = l.try(r.RemoteAddr, name, password)
+			}
+			if given && !known {
+				http.SetCookie(w, newCookie(r, loginCookie, proof, loginFor))
+			}
 		}
 		if given {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), loginKey{}, rights)))
@@ -67,6 +79,9 @@ func Login(r *http.Request) Rights {
 type loginKey struct{}
 
 const (
+	loginCookie = "chanq_login"
+	loginFor    = 30 * 24 * time.Hour
+
 	mostWrong   = 10 // passwords of an address in wrongFor
 	wrongFor    = time.Minute
 	mostAddress = 10_000 // addresses that are remembered
@@ -76,6 +91,7 @@ const (
 type logins struct {
 	check func(name, password string) (Rights, bool)
 	log   *slog.Logger
+	key   []byte // of the cookies
 
 	mu   sync.Mutex
 	from map[netip.Prefix]*tries

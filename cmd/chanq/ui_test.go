@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -219,6 +221,26 @@ func TestUIHasUsersOfAFile(t *testing.T) {
 		status, _ := s.get(as(name, password))
 		require.Equal(t, http.StatusUnauthorized, status, name)
 	}
+}
+
+func TestWrongPasswordsUseHalfOfTheProcessors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, err := readUsers(fileWith(t, usersFile))
+		require.NoError(t, err)
+		check := func(password string) bool { _, ok := u.check("ada", password); return ok }
+		require.True(t, check("sesame"))
+		for range cap(u.work) {
+			u.work <- struct{}{}
+		}
+		require.Equal(t, (runtime.GOMAXPROCS(0)+1)/2, cap(u.work))
+		require.True(t, check("sesame"), "who has logged in does not wait")
+		wrong := make(chan bool, 1)
+		go func() { wrong <- check("guess") }() // ends with the test
+		synctest.Wait()
+		require.Empty(t, wrong)
+		<-u.work
+		require.False(t, <-wrong)
+	})
 }
 
 func TestUIRefusesAWrongFileOfUsersBeforeItListens(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -21,6 +22,8 @@ type users struct {
 	of   map[string]account
 	none []byte   // a hash for names that are not in the file, so that they take as long
 	salt [32]byte // of seen
+
+	work chan struct{} // has a value for each run of bcrypt: wrong passwords use half of the processors
 
 	mu   sync.Mutex
 	seen map[string][sha256.Size]byte // passwords that bcrypt has accepted: a page has many requests, and each would take as long as the first
@@ -44,7 +47,7 @@ func readUsers(file string) (*users, error) {
 		return nil, usage("--users: %w", err)
 	}
 	defer f.Close()
-	u := &users{of: map[string]account{}, seen: map[string][sha256.Size]byte{}}
+	u := &users{of: map[string]account{}, work: make(chan struct{}, (runtime.GOMAXPROCS(0)+1)/2), seen: map[string][sha256.Size]byte{}}
 	rand.Read(u.salt[:]) // never fails
 	most := bcrypt.MinCost
 	lines := bufio.NewScanner(f)
@@ -94,7 +97,10 @@ func (u *users) check(name, password string) (chanqweb.Rights, bool) {
 		if !known {
 			a.hash = u.none
 		}
-		if bcrypt.CompareHashAndPassword(a.hash, []byte(password)) != nil || !known {
+		u.work <- struct{}{}
+		wrong := bcrypt.CompareHashAndPassword(a.hash, []byte(password))
+		<-u.work
+		if wrong != nil || !known {
 			return chanqweb.Rights{}, false
 		}
 		u.mu.Lock()
