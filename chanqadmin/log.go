@@ -90,6 +90,21 @@ func (c *Change) logged(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n s
 	return err
 }
 
+// LogChange calls do, which makes a change of something that belongs to the queue, for example of a schedule, and keeps it in the log of
+// changes: what and which as in Logged, and the number of messages that do returns. Its error is that of do, or says why do was not called.
+// It costs four round trips, and uses Dialect and Schema of cfg. Limit, PerSecond and DryRun of c must be zero.
+func LogChange(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change, what, which string, do func() (int, error)) error {
+	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	n := sqlbatch.Names{Schema: cfg.Schema, Queue: queue}
+	if err == nil {
+		err = cmp.Or(sqlbatch.CheckNames(n), c.checkSet())
+	}
+	if err != nil {
+		return fmt.Errorf("chanq: %s of %s: %w", what, queue, err)
+	}
+	return c.logged(ctx, db, d, n, what, which, do)
+}
+
 // logged is Change.logged for the queue.
 func (q *Queue) logged(ctx context.Context, what, which string, c *Change, do func() (int, error)) error {
 	return c.logged(ctx, q.db, q.dialect, namesOf(q.Name(), q.cfg), what, which, do)

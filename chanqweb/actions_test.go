@@ -287,6 +287,15 @@ func TestSchedulesAreChangedFromThePage(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Contains(t, s.log.String(), "schedule=nightly do=pause user=ada")
+		kept, err := chanqadmin.Log(t.Context(), shop.DB, "mail", 10, chanq.Config{})
+		require.NoError(t, err)
+		var changes []string
+		for _, c := range kept {
+			changes = append(changes, c.What+" "+c.Which+" by "+c.Actor+": "+c.Reason)
+			require.False(t, c.Ended.IsZero())
+		}
+		require.Equal(t, []string{"remove schedule <b> by ada: ", "resume schedule nightly by ada: ", "run schedule nightly by ada: ",
+			"run schedule nightly by ada: ", "pause schedule nightly by ada: holidays"}, changes)
 
 		eve := shop.open(chanqweb.Rights{User: "eve"})
 		require.NotContains(t, eve.see("/schedules"), `method="post"`)

@@ -287,12 +287,15 @@ func (v *visit) steady() (context.Context, context.CancelFunc) {
 // actor returns the name of the visitor for the database.
 func (v *visit) actor() string { return cmp.Or(bounded(v.rights.User), "web UI") }
 
+// unlogged is what the result of a change says besides.
+const unlogged = " The change is not in the log of changes, which could not be written."
+
 // do makes a change, logs it, and returns how many messages it changed, also with an error. note is what the result must say besides.
 func (h *Handler) do(ctx context.Context, v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select, progress func(int)) (n int, note string, err error) {
 	log := h.cfg.Log.With("queue", q.Name(), "do", c.Do, "user", v.rights.User, "from", v.RemoteAddr, "reason", c.Reason, "select", s)
 	log.Info("chanqweb: a change begins", "first", firstOf(c.IDs))
 	done, err := d.run(q, ctx, s, chanqadmin.Change{Actor: v.actor(), Reason: c.Reason, Progress: progress, Unlogged: func(err error) {
-		note = " The change is not in the log of changes, which could not be written."
+		note = unlogged
 		log.Error("chanqweb: a change was made, but not logged", "error", err)
 	}})
 	if err != nil && ctx.Err() != nil {

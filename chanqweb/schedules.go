@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
 )
 
@@ -117,14 +118,22 @@ func (h *Handler) changeSchedule(v *visit) (*answer, error) {
 	defer cancel()
 	log := h.cfg.Log.With("schedule", name, "do", do, "user", v.rights.User, "from", v.RemoteAddr, "reason", reason)
 	log.Info("chanqweb: a change begins")
-	said, err := d.run(ctx, s, e, chanqcron.Pause{By: v.actor(), Reason: reason})
+	said, note := "", ""
+	by := chanqadmin.Change{Actor: v.actor(), Reason: reason, Unlogged: func(err error) {
+		note = unlogged
+		log.Error("chanqweb: a change was made, but not logged", "error", err)
+	}}
+	err = chanqadmin.LogChange(ctx, h.store.db, e.Queue, h.store.config, by, do+" schedule", e.Name, func() (n int, err error) {
+		said, err = d.run(ctx, s, e, chanqcron.Pause{By: by.Actor, Reason: reason})
+		return 0, err
+	})
 	var op *chanq.OpError
 	switch {
 	case errors.Is(err, chanqcron.ErrNoSchedule):
 		return h.saySchedule(v, gone), nil
 	case err == nil:
 		log.Info("chanqweb: a change was made", "result", said)
-		return h.saySchedule(v, "S"+shown[1:]+" "+said), nil
+		return h.saySchedule(v, "S"+shown[1:]+" "+said+note), nil
 	}
 	log.Error("chanqweb: a change failed", "error", err)
 	if errors.As(err, &op) && op.Unknown || ctx.Err() != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
 )
 
@@ -27,23 +29,24 @@ A schedule belongs to a queue; its name is unique in the schema.`,
 	reason := ""
 	pause := a.schedulesCommand("pause", "Stop the ticks of schedules",
 		`Stops the ticks of schedules, in every process. A deployment does not end the pause.`, "paused",
-		func(ctx context.Context, s *chanqcron.Schedules, name string) error {
+		&reason, func(ctx context.Context, s *chanqcron.Schedules, name string) error {
 			return s.Pause(ctx, name, actor(), reason)
 		})
 	pause.Flags().StringVar(&reason, "reason", "", "`text` for other operators, which chanq schedule list shows")
 	cmd.AddCommand(a.listSchedulesCommand(), pause,
 		a.schedulesCommand("resume", "End the pause of schedules",
 			"Ends the pause of schedules. The ticks of the pause are not sent.", "resumed",
-			func(ctx context.Context, s *chanqcron.Schedules, name string) error { return s.Resume(ctx, name) }),
+			new(string), func(ctx context.Context, s *chanqcron.Schedules, name string) error { return s.Resume(ctx, name) }),
 		a.schedulesCommand("remove", "Delete schedules",
 			`Deletes schedules. A program that ensures one stores it again when it starts.`, "removed",
-			func(ctx context.Context, s *chanqcron.Schedules, name string) error { return s.Remove(ctx, name) }),
+			new(string), func(ctx context.Context, s *chanqcron.Schedules, name string) error { return s.Remove(ctx, name) }),
 		a.runScheduleCommand(), a.migrateTablesCommand("schedule", "schedules", chanqcron.Migrate))
 	return cmd
 }
 
-// withSchedules calls f with the schedules of the database.
-func (a *app) withSchedules(ctx context.Context, f func(*chanqcron.Schedules) error) error {
+// withSchedules calls f with the schedules of the database, and with a function that makes a change of one of them, which the log of changes
+// keeps for its queue.
+func (a *app) withSchedules(ctx context.Context, f func(*chanqcron.Schedules, logged) error) error {
 	c, err := a.connect(ctx, mustExist)
 	if err != nil {
 		return err
@@ -53,11 +56,26 @@ func (a *app) withSchedules(ctx context.Context, f func(*chanqcron.Schedules) er
 	if err != nil {
 		return err
 	}
-	return f(s)
+	return f(s, func(what, name, reason string, do func() (int, error)) error {
+		list, err := s.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range list {
+			if e.Name == name {
+				return chanqadmin.LogChange(ctx, c.DB, e.Queue, a.queueConfig(c), a.by(reason), what+" schedule", name, do)
+			}
+		}
+		_, err = do() // it says that there is no such schedule
+		return err
+	})
 }
 
+// logged makes a change of a schedule.
+type logged func(what, name, reason string, do func() (int, error)) error
+
 // schedulesCommand is a command that does something to each of some schedules.
-func (a *app) schedulesCommand(name, short, long, done string, do func(context.Context, *chanqcron.Schedules, string) error) *cobra.Command {
+func (a *app) schedulesCommand(name, short, long, done string, reason *string, do func(context.Context, *chanqcron.Schedules, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " NAME...",
 		Short:   short,
@@ -65,9 +83,9 @@ func (a *app) schedulesCommand(name, short, long, done string, do func(context.C
 		Example: "  chanq schedule " + name + " --db jobs.db nightly",
 		Args:    atLeast(1, "one schedule or more"),
 		RunE: func(cmd *cobra.Command, schedules []string) error {
-			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules) error {
+			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules, log logged) error {
 				for _, schedule := range schedules {
-					err := do(cmd.Context(), s, schedule)
+					err := log(name, schedule, *reason, func() (int, error) { return 0, do(cmd.Context(), s, schedule) })
 					if err == nil && a.output == "json" {
 						err = a.json(map[string]any{"schedule": schedule, done: true})
 					} else if err == nil {
@@ -92,8 +110,12 @@ schedule must not overlap. Its next tick stays.`,
 		Example: "  chanq schedule run --db jobs.db nightly",
 		Args:    exactly(1, "one schedule"),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules) error {
-				sent, err := s.Send(cmd.Context(), names[0])
+			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules, log logged) error {
+				var sent chanq.Receipt
+				err := log("run", names[0], "", func() (n int, err error) {
+					sent, err = s.Send(cmd.Context(), names[0])
+					return 0, err
+				})
 				switch {
 				case err != nil:
 					return err
@@ -136,7 +158,7 @@ ensured it. Remove those that no program ensures.`,
 		Example: "  chanq schedule list --db jobs.db",
 		Args:    exactly(0, "no argument: it lists all"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules) error {
+			return a.withSchedules(cmd.Context(), func(s *chanqcron.Schedules, _ logged) error {
 				list, err := s.List(cmd.Context())
 				switch {
 				case err != nil:

@@ -52,6 +52,9 @@ func TestSchedulesAreListedPausedRunAndRemoved(t *testing.T) {
 	require.Equal(t, "report of nightly\n", succeed(t, "", "receive", "--db", db, "mail").out)
 
 	require.Equal(t, []string{"schedule nightly removed", "schedule we\u00fcrd removed"}, succeed(t, "", "schedule", "remove", "--db", db, "nightly", "we\u00fcrd").lines())
+	log := succeed(t, "", "log", "--db", db, "mail").lines()
+	require.Len(t, log, 1+6, "with those that did not send")
+	require.Regexp(t, `pause schedule +nightly +0 +it is printed`, log[6])
 	require.Contains(t, fail(t, exitFailed, "schedule", "run", "--db", db, "nightly"), `chanq: send schedule "nightly": no such schedule`)
 	require.Contains(t, fail(t, exitUsage, "schedule", "pause", "--db", db), "schedule pause: give one schedule or more")
 }
