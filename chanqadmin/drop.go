@@ -75,8 +75,7 @@ func dropNow(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, queue, label s
 	return nil
 }
 
-// sharedTables returns statements that delete the rows of a queue from those tables of chanqjobs that exist. Schedules and
-// subscriptions stay: their programs report that the queue is missing.
+// sharedTables returns statements that delete the rows of a queue from the tables of chanqjobs, as far as they exist.
 func sharedTables(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(sqlbatch.Statement, func(*sql.Rows) error) error) (texts []string, err error) {
 	text := d.Text(namesOf(queue, cfg), "SELECT name FROM {chanq__tables} WHERE name IN ('batches', 'progress', 'results') ORDER BY name")
 	err = run(sqlbatch.Statement{Text: text}, func(rows *sql.Rows) error {
@@ -85,7 +84,7 @@ func sharedTables(d sqlbatch.Dialect, cfg chanq.Config, queue string, run func(s
 		texts = append(texts, d.Text(namesOf(queue, cfg), fmt.Sprintf("DELETE FROM {chanq__%s} WHERE queue = '%s'", name, queue)))
 		return err
 	})
-	if err != nil && session.Classify(d, err) == sqlbatch.NoSchema {
+	if err != nil && session.Classify(d, err) == sqlbatch.NoSchema { // no program has used chanqjobs
 		return nil, nil
 	}
 	return texts, err

@@ -90,8 +90,8 @@ func (c *Change) logged(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n s
 	return err
 }
 
-// LogChange calls do, which makes a change of something that belongs to the queue, for example of a schedule, and keeps it in the log of
-// changes: what and which as in Logged, and the number of messages that do returns. Its error is that of do, or says why do was not called.
+// LogChange calls do, which changes something that belongs to the queue, for example a schedule, and keeps the change in the log: with what
+// and which (see Logged), and with the number of messages that do returns. LogChange returns the error of do, or why it did not call do.
 // It costs four round trips, and uses Dialect and Schema of cfg. Limit, PerSecond and DryRun of c must be zero.
 func LogChange(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change, what, which string, do func() (int, error)) error {
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))

@@ -33,8 +33,8 @@ func Password(password string, rights Rights) func(name, given string) (Rights, 
 // false if the password is wrong. Config.Rights must be Login, or a function that calls it. A password is as secret as the connection: use
 // TLS.
 //
-// Wrong passwords are logged. After 10 from an address in a minute, its requests are rejected until the minute is over, except those of
-// browsers that have logged in: their cookie, which is no login by itself, lasts 30 days or until the process ends.
+// Wrong passwords are logged. After 10 from an address in a minute, its requests are rejected until the minute is over. Browsers
+// that have logged in continue: their cookie, which is no login by itself, lasts 30 days or until the process ends.
 func WithLogin(next http.Handler, check func(name, password string) (Rights, bool), log *slog.Logger) http.Handler {
 	l := &logins{check: check, log: cmp.Or(log, slog.Default()), key: make([]byte, leastSecret), from: map[netip.Prefix]*tries{}}
 	rand.Read(l.key) // never fails

@@ -161,7 +161,7 @@ func consumer(name string) chanq.ConsumerConfig {
 	return chanq.ConsumerConfig{Name: name, Prefetch: 8, PollEvery: 5 * time.Second}
 }
 
-// hour lets the shop run. It returns the paths of pages, and of those of which the documents have pictures.
+// hour lets the shop run for an hour. It returns the paths of the pages, and by name the paths of the pages that the documents show.
 func (w *shop) hour() (paths []string, pictures map[string]string) {
 	ctx := context.Background()
 	by := func(actor, reason string) chanqadmin.Change { return chanqadmin.Change{Actor: actor, Reason: reason} }
