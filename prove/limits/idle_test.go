@@ -29,7 +29,8 @@ func (w *world) inUse(d time.Duration) (inUse, open int) {
 // seconds, not a minute.
 func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 	const queues = 20
-	const most = 3 // in use; the *sql.DB keeps two more open for later requests
+	const most = 3 // in use
+	const kept = 2 // by a *sql.DB, for later requests
 	onEach(t, func(w *world) {
 		var producers []*chanq.Producer[string]
 		var consumers []*chanq.Consumer[string]
@@ -49,7 +50,7 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 			if !w.Engine.Bubble { // on a real clock polls take time, and a busier machine has more of them at once
 				w.Eventually(when+": they have polled, and at some moment few connections are in use", func() bool {
 					open, _ := w.Faults.Conns()
-					return looks()-before > 3*queues && w.DB.Stats().InUse < most && open <= most
+					return looks()-before > 3*queues && w.DB.Stats().InUse <= most && open <= most+kept
 				})
 				return
 			}
@@ -57,7 +58,7 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 			w.Logf("%s: %d in use, %d open, %d polls", when, inUse, open, looks()-before)
 			require.Greater(w, looks()-before, int64(3*queues), "the consumers poll")
 			require.LessOrEqual(w, inUse, most, when)
-			require.LessOrEqual(w, open, most+2, when)
+			require.LessOrEqual(w, open, most+kept, when)
 		}
 		idle("never used")
 		var working sync.WaitGroup
