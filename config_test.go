@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/consume"
 	"github.com/chanq/chanq/internal/text"
 	"github.com/chanq/chanq/sqlbatch"
@@ -198,6 +199,17 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 	}
 	require.Contains(t, string(text), "| settles that wait | 2 × `Prefetch`, at least "+
 		""+grouped(consume.LeastBacklog)+" |")
+
+	defaults, err := ConsumerConfig{}.withDefaults()
+	require.NoError(t, err)
+	for page, sentence := range map[string]string{
+		"README.md":            fmt.Sprintf("redelivered about %.0f s later", defaults.LeaseFor.Seconds()),
+		"docs/guides/order.md": fmt.Sprintf("With %s blocked keys", grouped(claim.BlockedMost)),
+	} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(strings.Fields(string(text)), " "), sentence, page)
+	}
 }
 
 // grouped formats a number as documents do: 10,000.

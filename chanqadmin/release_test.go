@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,9 @@ func releases(w *testdb.World, kind chanq.Kind) {
 	require.ErrorContains(w, err, "chanq: release orders: consumer web-6, heard ")
 	require.Equal(w, before, entry(leases[0].ID), "nothing has changed")
 
+	listed, err := admin.Consumers(w.Soon())
+	require.NoError(w, err)
+	heard := listed[slices.IndexFunc(listed, func(c chanqadmin.ConsumerInfo) bool { return c.ID == before.Consumer })].Heard
 	gone := make(chan struct{})
 	faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hold(gone) })
 	back := sync.OnceFunc(func() { faults.Inject(nil); close(gone) })
@@ -75,6 +79,12 @@ func releases(w *testdb.World, kind chanq.Kind) {
 		found, err := admin.Release(w.Soon(), before.Consumer, chanqadmin.Change{DryRun: true})
 		return err == nil && found.Messages == 3 && !found.More
 	})
+	now, err := admin.Now(w.Soon())
+	require.NoError(w, err)
+	require.GreaterOrEqual(w, now.Sub(heard), 25*time.Second, "the documents and ErrHeard name this time")
+	if w.Engine.Bubble {
+		require.Less(w, now.Sub(heard), 26*time.Second)
+	}
 	require.Equal(w, before, entry(leases[0].ID), "nothing has changed")
 	other := testdb.Start(w, q, chanq.ConsumerConfig{Name: "web-7"})
 	none, err := admin.Release(w.Soon(), chanq.NewID(), chanqadmin.Change{})

@@ -270,8 +270,8 @@ type Queue interface {
 	// membership at the latest, and the row notes that consumer holds it. Plain queues ignore consumer.
 	Extend(consumer [16]byte, items []Item, d time.Duration) Statement
 
-	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; holds (1 or 0), max_keys,
-	// max_attempts, max_body, retain_ms, retain_dead_ms: see Policy; shard, shards (0: not sharded), shard_set (32 hexadecimal digits);
+	// Version returns one row: version of the schema, min_version, features; paused (1 or 0); kind, slots; the columns of
+	// the Policy, in its order; shard, shards (0: not sharded), shard_set (32 hexadecimal digits);
 	// paused_at, paused_by, pause_reason (NULL each if it is not paused); identity, which differs from that of a queue with this name in
 	// another database. It returns no row if the queue was never migrated.
 	Version() Statement

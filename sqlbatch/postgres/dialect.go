@@ -214,8 +214,8 @@ func names(n sqlbatch.Names) build.Words {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
-	return build.NewWords(
-		"{queues}", in+quote("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n), "{queues pk}", quote("pk_chanq__queues"),
+	return build.NewWords(append(policy.Words(n),
+		"{queues}", in+quote("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{queues pk}", quote("pk_chanq__queues"),
 		"{consumers}", in+quote("chanq__consumers"), "{consumers pk}", quote("pk_chanq__consumers"), "{consumers queue}", quote("ix_chanq__consumers"), "{'consumers queue'}", literal("ix_chanq__consumers"),
 		"{samples}", in+quote("chanq__samples"), "{samples pk}", quote("pk_chanq__samples"),
 		"{live}", in+quote(live), "{'live'}", literal(live), "{live pk}", quote("pk_"+live), "{live priority}", quote("ck_"+live+"__priority"),
@@ -245,7 +245,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{encoding}", "getdatabaseencoding()", // unchanged: in an SQL_ASCII database other programs might have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
-	)
+	)...)
 }
 
 // clock is the time of the database.

@@ -240,7 +240,7 @@ func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.c
 
 // Statements of operators and of housekeeping on PostgreSQL.
 
-const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason, current_database() || '/' || created_at AS identity FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, min_version, features, paused::integer, kind, slots, {policy read}, shard, shards, shard_set, paused_at, paused_by, pause_reason, current_database() || '/' || created_at AS identity FROM {queues} WHERE name = {name}`
 
 func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
 

@@ -9,11 +9,16 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-const recordText = `INSERT INTO {queues} AS s (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
-VALUES ({name}, $1::integer, {clock}, {kind and slots}, {shard values}, $2::smallint, $3::integer, $4::integer, $5::integer, $6::bigint, $7::bigint)
-ON CONFLICT (name) DO UPDATE SET version = greatest(s.version, excluded.version),
-  holds = excluded.holds, max_keys = excluded.max_keys, max_attempts = excluded.max_attempts, max_body = excluded.max_body,
-  retain_ms = excluded.retain_ms, retain_dead_ms = excluded.retain_dead_ms`
+// policy: see the words of its columns in build.Policy.Words.
+var policy = build.Policy{
+	Types: [3]string{"smallint", "integer", "bigint"},
+	Args:  [3]string{"$%d::smallint", "$%d::integer", "$%d::bigint"},
+	Reads: [3]string{"%c", "%c", "%c"},
+}
+
+const recordText = `INSERT INTO {queues} AS s (name, version, created_at, kind, slots, shard, shards, shard_set, {policy columns})
+VALUES ({name}, ${after policy}::integer, {clock}, {kind and slots}, {shard values}, {policy args})
+ON CONFLICT (name) DO UPDATE SET version = greatest(s.version, excluded.version), {policy excluded}`
 
 const (
 	pauseText  = `UPDATE {queues} SET paused = true, paused_at = {clock}, paused_by = $1::text, pause_reason = $2::text WHERE name = {name}`
@@ -177,8 +182,7 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	return sqlbatch.Statement{Text: q.redrive, Args: append([]any{int64(n)}, window(w)...)}
 }
 
-const configureText = `UPDATE {queues} SET holds = $1::smallint, max_keys = $2::integer, max_attempts = $3::integer,
-  max_body = $4::integer, retain_ms = $5::bigint, retain_dead_ms = $6::bigint
+const configureText = `UPDATE {queues} SET {policy set}
 WHERE name = {name}`
 
 func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
@@ -186,7 +190,7 @@ func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
 }
 
 func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.record, Args: append([]any{int64(version)}, build.PolicyArgs(p)...)}
+	return sqlbatch.Statement{Text: q.record, Args: append(build.PolicyArgs(p), int64(version))}
 }
 
 func (q *queue) Pause(by, reason string) sqlbatch.Statement {

@@ -69,7 +69,7 @@ WHERE lapses > {kept lapses} AND EXISTS (SELECT 1 FROM {queues} WHERE name = {na
 const raiseText = `UPDATE {queues} SET version = {version}, min_version = {least} WHERE name = {name} AND version < {version}`
 
 // firstRecordText lets Open find a queue that was created by hand.
-const firstRecordText = `INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {least}, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
+const firstRecordText = `INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, {policy columns}) VALUES ({name}, {version}, {least}, {clock}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   name           text COLLATE "C" NOT NULL,
@@ -78,12 +78,7 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   features       bigint   NOT NULL DEFAULT 0,
   kind           smallint NOT NULL,
   slots          smallint NOT NULL,
-  holds          smallint NOT NULL,
-  max_keys       integer  NOT NULL,
-  max_attempts   integer  NOT NULL,
-  max_body       integer  NOT NULL,
-  retain_ms      bigint   NOT NULL,
-  retain_dead_ms bigint   NOT NULL,
+  {policy types},
   paused         boolean  NOT NULL DEFAULT false,
   paused_at      bigint,
   paused_by      text,

@@ -8,7 +8,7 @@ import (
 
 // Statements that only read.
 
-const versionText = `SELECT version, min_version, features, paused, kind, slots, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set, paused_at, paused_by, pause_reason,
+const versionText = `SELECT version, min_version, features, paused, kind, slots, {policy read}, shard, shards, shard_set, paused_at, paused_by, pause_reason,
   (SELECT file FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE) || '/' || created_at AS identity FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`

@@ -11,10 +11,16 @@ import (
 
 // Statements of operators and of housekeeping on SQLite.
 
-const recordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, ?1, {now}, {kind and slots}, {shard values}, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version),
-  holds = excluded.holds, max_keys = excluded.max_keys, max_attempts = excluded.max_attempts, max_body = excluded.max_body,
-  retain_ms = excluded.retain_ms, retain_dead_ms = excluded.retain_dead_ms`
+// policy: see the words of its columns in build.Policy.Words.
+var policy = build.Policy{
+	Types: [3]string{"INTEGER", "INTEGER", "INTEGER"},
+	Args:  [3]string{"?%d", "?%d", "?%d"},
+	Reads: [3]string{"%c", "%c", "%c"},
+}
+
+const recordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, {policy columns})
+VALUES ({name}, ?{after policy}, {now}, {kind and slots}, {shard values}, {policy args})
+ON CONFLICT (name) DO UPDATE SET version = max(version, excluded.version), {policy excluded}`
 
 const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 
@@ -102,7 +108,7 @@ func trimText(table string) string {
 RETURNING id, ended_at`
 }
 
-const configureText = `UPDATE {queues} SET holds = ?1, max_keys = ?2, max_attempts = ?3, max_body = ?4, retain_ms = ?5, retain_dead_ms = ?6
+const configureText = `UPDATE {queues} SET {policy set}
 WHERE name = {name}`
 
 func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
@@ -110,7 +116,7 @@ func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
 }
 
 func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.record, Args: append([]any{int64(version)}, build.PolicyArgs(p)...)}
+	return sqlbatch.Statement{Text: q.record, Args: append(build.PolicyArgs(p), int64(version))}
 }
 
 func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {

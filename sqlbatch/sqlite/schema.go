@@ -85,12 +85,7 @@ var migration1 = []string{
   features       INTEGER NOT NULL DEFAULT 0,
   kind           INTEGER NOT NULL,
   slots          INTEGER NOT NULL,
-  holds          INTEGER NOT NULL,
-  max_keys       INTEGER NOT NULL,
-  max_attempts   INTEGER NOT NULL,
-  max_body       INTEGER NOT NULL,
-  retain_ms      INTEGER NOT NULL,
-  retain_dead_ms INTEGER NOT NULL,
+  {policy types},
   paused         INTEGER NOT NULL DEFAULT 0,
   paused_at      INTEGER,
   paused_by      TEXT,
@@ -152,7 +147,7 @@ var migration1 = []string{
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
 	samplesTableText,
 	convertText,
-	`INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `) VALUES ({name}, {version}, {least}, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
+	`INSERT INTO {queues} (name, version, min_version, created_at, kind, slots, shard, shards, shard_set, {policy columns}) VALUES ({name}, {version}, {least}, {now}, {kind and slots}, {shard values}, {policy values}) ON CONFLICT (name) DO NOTHING`,
 	`UPDATE {queues} SET version = {version}, min_version = {least} WHERE name = {name} AND version < {version}`, // programs of version 1 refuse it
 }
 
@@ -246,8 +241,8 @@ func names(n sqlbatch.Names) build.Words {
 	q := func(name string) string { return build.Quote(`"`, name, `"`) }
 	live := "chanq_" + n.Queue
 	in := q(schema) + "."
-	return build.NewWords(append(timeBytes(),
-		"{queues}", in+q("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
+	return build.NewWords(append(append(timeBytes(), policy.Words(n)...),
+		"{queues}", in+q("chanq__queues"), "{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n),
 		"{consumers}", in+q("chanq__consumers"), "{samples}", in+q("chanq__samples"),
 		"{slots}", in+q("chanq__slots"), "{sequence}", in+q("sqlite_sequence"), "{dead_line_ix}", in+q("ix_"+live+"__dead_key"),
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),

@@ -293,7 +293,7 @@ func names(n sqlbatch.Names) build.Words {
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
 	live, queues, consumers, slots, samples := "chanq_"+n.Queue, "chanq__queues", "chanq__consumers", "chanq__slots", "chanq__samples"
 	dead, done := live+"__dead", live+"__done"
-	return build.NewWords(
+	return build.NewWords(append(policy.Words(n),
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
 		"{dead}", object(dead), "{'dead'}", unicodeString(object(dead)),
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),
@@ -305,7 +305,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{numbers}", object(live+"__seq"), "{'numbers'}", unicodeString(object(live+"__seq")),
 		"{gate}", lockName("chanq senders of ", schema, n.Queue),
 		"{df min version}", bracket("DF_"+queues+"__min_version"), "{df features}", bracket("DF_"+queues+"__features"),
-		"{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n), "{policy values}", build.PolicyValues(n),
+		"{shard values}", build.ShardValues(n), "{kind and slots}", build.KindAndSlots(n),
 		"{df slot}", bracket("DF_"+live+"__slot"), "{df seq}", bracket("DF_"+live+"__seq"),
 		"{dead line}", bracket("IX_"+dead+"_key"), "{'dead line'}", unicodeString("IX_"+dead+"_key"),
 		"{name}", build.Quote("'", n.Queue, "'"),
@@ -333,7 +333,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{queues pk}", bracket("PK_"+queues), "{consumers pk}", bracket("PK_"+consumers),
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
 		"{margin}", strconv.FormatInt(sqlbatch.HeadMargin.Milliseconds(), 10),
-	)
+	)...)
 }
 
 // lockName is an expression for the name of an application lock of a queue. The server compares names of locks byte by byte, and

@@ -60,7 +60,7 @@ func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
 // versionText seeks the key of the table of queues. A missing table is error
 // 208, class NoSchema. In a transaction of the caller it keeps no lock (READCOMMITTEDLOCK),
 // whatever the isolation level.
-const versionText = session + `SELECT version, min_version, features, CONVERT(int, paused) AS paused, kind, slots, CONVERT(int, holds) AS holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms, shard, shards, shard_set,
+const versionText = session + `SELECT version, min_version, features, CONVERT(int, paused) AS paused, kind, slots, {policy read}, shard, shards, shard_set,
        DATEDIFF_BIG(millisecond, '19700101', paused_at) AS paused_at, paused_by, pause_reason,
        DB_NAME() + N'/' + CONVERT(nvarchar(20), DATEDIFF_BIG(millisecond, '19700101', created_at)) AS [identity]
 FROM {queues} WITH (READCOMMITTEDLOCK)

@@ -10,27 +10,31 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
+// policy: see the words of its columns in build.Policy.Words.
+var policy = build.Policy{
+	Types: [3]string{"bit", "int", "bigint"},
+	Args:  [3]string{"@%c", "@%c", "@%c"},
+	Reads: [3]string{"CONVERT(int, %c) AS %c", "%c", "%c"},
+}
+
 // recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE lock the place of the row until it exists, so
 // that two first records of one queue do not collide. Each of the two statements can be repeated.
-const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
-SELECT {name}, 0, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, 0, 0, 0, 0, 0, 0
+const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, {policy columns})
+SELECT {name}, 0, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
 SET version = CASE WHEN version > @version THEN version ELSE @version END,
-    ` + setPolicy + `
+    {policy set}
 WHERE name = {name};
 `
 
 // configureText changes only the policy.
 const configureText = session + `UPDATE {queues} WITH (ROWLOCK)
-SET ` + setPolicy + `
+SET {policy set}
 WHERE name = {name};
 `
 
-const (
-	setPolicy         = `holds = @holds, max_keys = @max_keys, max_attempts = @max_attempts, max_body = @max_body, retain_ms = @retain_ms, retain_dead_ms = @retain_dead_ms`
-	policyDeclaration = "@holds bigint, @max_keys bigint, @max_attempts bigint, @max_body bigint, @retain_ms bigint, @retain_dead_ms bigint"
-)
+var policyDeclaration = policy.Each("%a bigint", ", ")
 
 func (q *queue) Record(version int, p sqlbatch.Policy) sqlbatch.Statement {
 	return call(q.record, "@version int, "+policyDeclaration, append([]any{sql.Named("version", int32(version))}, policyArgs(p)...)...)
@@ -41,9 +45,9 @@ func (q *queue) Configure(p sqlbatch.Policy) sqlbatch.Statement {
 }
 
 func policyArgs(p sqlbatch.Policy) (args []any) {
-	values := build.PolicyArgs(p)
-	for i, name := range strings.Split(build.PolicyColumns, ", ") {
-		args = append(args, sql.Named(name, values[i]))
+	names := strings.Split(policy.Each("%c", ","), ",")
+	for i, value := range build.PolicyArgs(p) {
+		args = append(args, sql.Named(names[i], value))
 	}
 	return args
 }

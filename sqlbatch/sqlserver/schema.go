@@ -90,7 +90,7 @@ const raiseText = `IF EXISTS (SELECT 1 FROM {queues} AS s WHERE s.name = {name} 
 `
 
 // firstRecordText lets Open find a queue that was created by hand. See recordText.
-const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, min_version, paused, created_at, kind, slots, shard, shards, shard_set, ` + build.PolicyColumns + `)
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, min_version, paused, created_at, kind, slots, shard, shards, shard_set, {policy columns})
 SELECT {name}, {version}, {least}, 0, SYSUTCDATETIME(), {kind and slots}, {shard values}, {policy values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 `
@@ -103,12 +103,7 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
         features bigint NOT NULL CONSTRAINT {df features} DEFAULT (0),
         kind smallint NOT NULL,
         slots smallint NOT NULL,
-        holds bit NOT NULL,
-        max_keys int NOT NULL,
-        max_attempts int NOT NULL,
-        max_body int NOT NULL,
-        retain_ms bigint NOT NULL,
-        retain_dead_ms bigint NOT NULL,
+        {policy types},
         paused bit NOT NULL,
         paused_at datetime2(3) NULL,
         paused_by nvarchar(400) NULL,

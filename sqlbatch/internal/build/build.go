@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -159,23 +160,64 @@ func KindAndSlots(n sqlbatch.Names) string {
 	return fmt.Sprintf("%d, %d", kind, n.Slots)
 }
 
-// PolicyColumns are the columns of a policy, and PolicyArgs their values.
-const PolicyColumns = "holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms"
+// policyColumns are the columns of a policy, in the order of the statement Version. A column is a flag or an integer of Bits.
+var policyColumns = []struct {
+	name  string
+	bits  int // 1, 32 or 64
+	value func(p sqlbatch.Policy) int64
+}{
+	{"holds", 1, func(p sqlbatch.Policy) int64 { return flag(p.Holds) }},
+	{"max_keys", 32, func(p sqlbatch.Policy) int64 { return int64(p.MaxKeys) }},
+	{"max_attempts", 32, func(p sqlbatch.Policy) int64 { return int64(p.MaxAttempts) }},
+	{"max_body", 32, func(p sqlbatch.Policy) int64 { return int64(p.MaxBody) }},
+	{"retain_ms", 64, func(p sqlbatch.Policy) int64 { return Milliseconds(p.Retain) }},
+	{"retain_dead_ms", 64, func(p sqlbatch.Policy) int64 { return Milliseconds(p.RetainDead) }},
+}
 
-func PolicyArgs(p sqlbatch.Policy) []any {
+func flag(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// PolicyArgs returns the values of the columns of a policy.
+func PolicyArgs(p sqlbatch.Policy) (args []any) {
 	if p == (sqlbatch.Policy{}) {
 		p = sqlbatch.DefaultPolicy
 	}
-	holds := int64(0)
-	if p.Holds {
-		holds = 1
+	for _, c := range policyColumns {
+		args = append(args, c.value(p))
 	}
-	return []any{holds, int64(p.MaxKeys), int64(p.MaxAttempts), int64(p.MaxBody), Milliseconds(p.Retain), Milliseconds(p.RetainDead)}
+	return args
 }
 
-// PolicyValues returns the values of Names.Policy.
-func PolicyValues(n sqlbatch.Names) string {
-	return fmt.Sprintf("%d, %d, %d, %d, %d, %d", PolicyArgs(n.Policy)...)
+// Policy is how an engine writes the columns of a policy: of a flag, an integer of 32 and one of 64 bits the type, the
+// argument, and what a query reads. %c is the name of the column, and %d its number from 1 on.
+type Policy struct{ Types, Args, Reads [3]string }
+
+// Each joins a text for each column, in which %t, %a and %r are its type, argument and what is read.
+func (p Policy) Each(text, separator string) string {
+	var texts []string
+	for i, c := range policyColumns {
+		all := strings.NewReplacer("%t", p.Types[c.bits/32], "%a", p.Args[c.bits/32], "%r", p.Reads[c.bits/32]).Replace(text)
+		texts = append(texts, strings.NewReplacer("%c", c.name, "%d", strconv.Itoa(i+1)).Replace(all))
+	}
+	return strings.Join(texts, separator)
+}
+
+// Words are what the texts of all engines have in braces about the policy of a queue.
+func (p Policy) Words(n sqlbatch.Names) []string {
+	var values []string
+	for _, value := range PolicyArgs(n.Policy) {
+		values = append(values, fmt.Sprint(value))
+	}
+	return []string{
+		"{policy values}", strings.Join(values, ", "), "{policy columns}", p.Each("%c", ", "), "{policy read}", p.Each("%r", ", "),
+		"{policy types}", p.Each("%c %t NOT NULL", ", "), "{policy args}", p.Each("%a", ", "),
+		"{policy set}", p.Each("%c = %a", ", "), "{policy excluded}", p.Each("%c = excluded.%c", ", "),
+		"{after policy}", strconv.Itoa(len(policyColumns) + 1),
+	}
 }
 
 // Upto returns the bound of a Place or a Window of an ordered queue: if there is none, the greatest seq.

@@ -5,7 +5,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
 INSERT INTO [dbo].[chanq__queues] WITH (ROWLOCK) (name, version, paused, created_at, kind, slots, shard, shards, shard_set, holds, max_keys, max_attempts, max_body, retain_ms, retain_dead_ms)
-SELECT 'orders', 0, 0, SYSUTCDATETIME(), 2, 4, 0, 0, '', 0, 0, 0, 0, 0, 0
+SELECT 'orders', 0, 0, SYSUTCDATETIME(), 2, 4, 0, 0, '', 0, 0, 20, 1048576, 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq__queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');
 UPDATE [dbo].[chanq__queues] WITH (ROWLOCK)
 SET version = CASE WHEN version > @version THEN version ELSE @version END,
