@@ -353,7 +353,7 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	}
 	handled(chanq.OutcomeRetry, errors.New("500"))
 	handled(chanq.OutcomeNone, errors.New("500"))
-	handled(chanq.OutcomeSnooze, errors.New("429"))
+	handled(chanq.OutcomeSnooze, chanq.Snooze(time.Minute, errors.New("429")))
 	handled(chanq.OutcomeRelease, errors.New("stopped"))
 	handled(chanq.OutcomeAck, nil)
 	handled(chanq.OutcomeDeadLetter, errors.New("never"))

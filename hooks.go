@@ -107,6 +107,12 @@ type HandledEvent struct {
 	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack
 }
 
+// Failed reports whether the handler failed. Otherwise Err is nil or a Snooze, or the consumer was stopping and the
+// message was released.
+func (e HandledEvent) Failed() bool {
+	return e.Err != nil && e.Outcome != OutcomeRelease && Outcome(e.Err).Kind != OutcomeSnooze
+}
+
 // DeadEvent is a dead-lettered message. Reason is its last error, without the text of a decoder, which can contain
 // parts of the body.
 type DeadEvent struct {
@@ -193,8 +199,7 @@ func LogHooks(log *slog.Logger, failed slog.Level) Hooks {
 		},
 		Handled: func(e HandledEvent) {
 			level, message := slog.LevelDebug, "chanq: handled"
-			if e.Err != nil && e.Outcome != OutcomeSnooze && e.Outcome != OutcomeRelease &&
-				e.Outcome != OutcomeDeadLetter {
+			if e.Failed() && e.Outcome != OutcomeDeadLetter {
 				level, message = failed, "chanq: attempt failed"
 			}
 			if ctx := context.Background(); log.Enabled(ctx, level) {

@@ -51,7 +51,7 @@ func (m *Metrics) Hooks() chanq.Hooks {
 				m.handler.WithLabelValues(e.Queue).Observe(e.Took.Seconds())
 				m.wait.WithLabelValues(e.Queue).Observe(max(0, time.Since(e.DueAt)-e.Took).Seconds())
 			}
-			if e.Err != nil && e.Outcome != chanq.OutcomeRelease && chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
+			if e.Failed() {
 				m.failed.WithLabelValues(e.Queue).Inc()
 			}
 		},

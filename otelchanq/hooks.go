@@ -57,7 +57,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 			t.lost.Add(ctx, 1, queueAttributes(e.Queue, confirmedKey.Bool(e.Confirmed)))
 		},
 		Handled: func(e chanq.HandledEvent) {
-			if e.Err != nil && e.Outcome != chanq.OutcomeRelease && chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
+			if e.Failed() {
 				t.failed.Add(ctx, 1, queueAttributes(e.Queue))
 			}
 		},
