@@ -86,62 +86,51 @@ const (
 // neither known to be stored nor duplicates by their receipts.
 func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row,
 	err error) {
-	index := make(map[[16]byte]int, len(rows))
-	var byKey map[string]int // of rows that keep or replace a queued message
+	of := make(map[[16]byte]*Receipt, len(rows))
 	for n := range rows {
-		index[rows[n].ID] = n
-		if rows[n].OnDuplicate != sqlbatch.KeepFirst {
-			byKey = with(byKey, rows[n].Key, n)
-		}
+		of[rows[n].ID] = &receipts[n]
 	}
-	pause := batch.Backoff{Low: batch.LowPause, High: keyPauseHigh}
-	tries, before := 0, len(rows)
+	var pause batch.Backoff
 	var refused error
-	for open = rows; len(open) > 0; {
-		if len(open) < before {
+	open = rows
+	for tries, before := 0, 0; len(open) > 0; tries++ {
+		if len(open) != before {
 			tries, before, pause = 0, len(open), batch.Backoff{Low: batch.LowPause, High: keyPauseHigh}
 		}
-		if tries == keyTries {
+		switch tries {
+		case 0:
+		case keyTries:
 			return open, &UndecidedError{open[0], refused}
-		}
-		if tries > 0 {
+		default:
 			batch.Sleep(ctx, pause.Pause())
 		}
-		tries++
-		var stored []table.Live
-		if stored, refused = i.EnqueueNew(ctx, open); refused != nil {
-			if i.Classify(refused) == sqlbatch.Duplicate {
-				continue
-			}
-			return open, refused
-		}
-		isStored := make(map[[16]byte]bool, len(stored))
-		for _, l := range stored {
-			if n, met := byKey[l.Key]; met && rows[n].ID != l.ID {
-				kept := rows[n].OnDuplicate == sqlbatch.KeepQueued
-				receipts[n] = Receipt{ID: l.ID, Duplicate: kept, Replaced: !kept}
-				l.ID = rows[n].ID
-			}
-			isStored[l.ID] = true
-		}
-		var missing []sqlbatch.Row
-		for _, row := range open {
-			if !isStored[row.ID] {
-				missing = append(missing, row)
-			}
-		}
-		if open, err = i.explain(ctx, missing, receipts, index); err != nil {
-			return open, table.NotRun(err)
+		if open, refused, err = i.tryNew(ctx, open, of); err != nil {
+			return open, err
 		}
 	}
 	return nil, nil
 }
 
+// tryNew runs the INSERT and the query once. open are the rows that are to be sent again, or with an error those of
+// StoreNew. refused is a Duplicate of the INSERT.
+func (i Inserts) tryNew(ctx context.Context, rows []sqlbatch.Row, of map[[16]byte]*Receipt) (open []sqlbatch.Row,
+	refused, err error) {
+	stored, err := i.EnqueueNew(ctx, rows)
+	switch {
+	case err == nil:
+		open, err = i.explain(ctx, match(rows, stored, of, false), of)
+		return open, nil, err
+	case i.Classify(err) == sqlbatch.Duplicate:
+		return rows, err, nil
+	}
+	return rows, nil, err
+}
+
 // explain looks up what kept rows from being stored: their own ID (they are stored already) or a message with their
 // key. It returns the rows for which it found neither: they are to be stored again. So are rows that do not keep the
 // first message: the one with their key was leased meanwhile.
-func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts []Receipt,
-	index map[[16]byte]int) (again []sqlbatch.Row, err error) {
+func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, of map[[16]byte]*Receipt) (again []sqlbatch.Row,
+	err error) {
 	for len(missing) > 0 {
 		chunk := missing[:min(len(missing), i.FindIDs)]
 		var ids [][16]byte
@@ -154,26 +143,33 @@ func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, receipts [
 		}
 		found, err := i.Find(ctx, ids, keys)
 		if err != nil {
-			return append(again, missing...), err
+			return append(again, missing...), table.NotRun(err)
 		}
-		own, byKey := map[[16]byte]bool{}, map[string][16]byte{}
-		for _, row := range found {
-			own[row.ID] = true
-			if row.Key != "" {
-				byKey[row.Key] = row.ID
-			}
-		}
-		for _, row := range chunk {
-			other, taken := byKey[row.Key]
-			switch {
-			case own[row.ID]:
-			case taken && row.Key != "" && row.OnDuplicate == sqlbatch.KeepFirst:
-				receipts[index[row.ID]] = Receipt{ID: other, Duplicate: true}
-			default:
-				again = append(again, row)
-			}
-		}
+		again = append(again, match(chunk, found, of, true)...)
 		missing = missing[len(chunk):]
 	}
 	return again, nil
+}
+
+// match returns the rows that are not in the queue according to a statement: neither by their ID, nor because of a
+// message with their key, which their receipts then have. After a query, that is only a message that KeepFirst keeps.
+func match(rows []sqlbatch.Row, found []table.Live, of map[[16]byte]*Receipt, query bool) (open []sqlbatch.Row) {
+	own, byKey := make(map[[16]byte]bool, len(found)), map[string][16]byte{}
+	for _, l := range found {
+		own[l.ID] = true
+		if l.Key != "" {
+			byKey[l.Key] = l.ID
+		}
+	}
+	for _, row := range rows {
+		other, met := byKey[row.Key]
+		switch replaced := row.OnDuplicate > sqlbatch.KeepQueued; {
+		case own[row.ID]:
+		case met && (!query || row.OnDuplicate == sqlbatch.KeepFirst):
+			*of[row.ID] = Receipt{ID: other, Duplicate: !replaced, Replaced: replaced}
+		default:
+			open = append(open, row)
+		}
+	}
+	return open
 }

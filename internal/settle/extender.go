@@ -67,10 +67,12 @@ type Extender struct {
 
 	mu      sync.Mutex       // guards what follows
 	tracked [][]*lease.Lease // one slice per claim, so that registering costs one append
-	taken   int64            // at the last review
-	moved   time.Duration    // when readers last took a lease, or none waited, or Unread was called
 	count   int              // leases in tracked, including ended ones
 	sweepAt int              // count at which Track drops ended leases
+
+	// Used by Run.
+	taken int64         // at the last review
+	moved time.Duration // when readers last took a lease, or none waited, or Unread was called
 
 	turn   chan struct{} // held by a try of Lease.Extend, so that one session is left to the Extender
 	wake   chan struct{} // a lease needs an extension before the next tick
@@ -192,46 +194,27 @@ func (x *Extender) Close() { x.losses.Close() }
 // review drops leases that are no longer held, and expires leases whose time has passed. It returns the leases to
 // extend that are not in the writer, and the nearest deadline of the rest.
 func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.Duration) {
+	x.keepUnread(now)
 	nearest = now + x.cfg.LeaseFor
-	taken := x.cfg.Taken()
-	offered, offers, last := x.cfg.Mover.Waits()
 	var expired []*lease.Lease
 	x.mu.Lock()
-	if taken != x.taken {
-		x.taken, x.moved = taken, now
-	}
-	x.moved = max(x.moved, last)
-	waiting := 0
 	x.drop(func(l *lease.Lease) bool {
-		state := l.State()
-		if l.Ended() || state != lease.Held && state != lease.Settling {
-			return l.Ended()
-		}
-		if buffered := l.Number.Waits(taken); state == lease.Held && (buffered || offers && l.Item.ID == offered) {
-			if waiting++; buffered || now-last < x.cfg.MaxExtend {
-				l.Period.KeepUntil(now + x.cfg.MaxExtend)
-			}
-		}
-		deadline := l.Period.Deadline()
+		state, deadline := l.State(), l.Period.Deadline()
+		held := state == lease.Held
 		switch {
-		case state == lease.Held && now >= deadline:
+		case l.Ended():
+			return true
+		case held && now >= deadline:
 			expired = append(expired, l)
-		case x.due(l, now) && (l.Extend == nil || !l.Extend.Pending.Load()):
+		case (held || state == lease.Settling) && x.due(l, now) && (l.Extend == nil || !l.Extend.Pending.Load()):
 			due = append(due, l)
 		}
-		if state == lease.Held {
+		if held {
 			nearest = min(nearest, deadline)
 		}
 		return false
 	})
-	unread := waiting > 0 && now-x.moved >= x.cfg.MaxExtend
-	if waiting == 0 || unread {
-		x.moved = now
-	}
 	x.mu.Unlock()
-	if unread {
-		x.cfg.Unread()
-	}
 	for _, l := range expired {
 		x.Lose(l, lease.Expired)
 	}
@@ -239,6 +222,30 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 		nearest = now // review again immediately: expired leases no longer count
 	}
 	return due, nearest
+}
+
+// keepUnread makes MaxExtend of the leases that wait for a reader count from now, and calls Unread if it is due.
+func (x *Extender) keepUnread(now time.Duration) {
+	taken := x.cfg.Taken()
+	id, offers, last := x.cfg.Mover.Waits()
+	if taken != x.taken {
+		x.taken, x.moved = taken, now
+	}
+	x.moved = max(x.moved, last)
+	waiting := x.Held(func(l *lease.Lease) bool {
+		buffered, offered := l.Number.Waits(taken), offers && l.Item.ID == id
+		if buffered || offered && now-last < x.cfg.MaxExtend {
+			l.Period.KeepUntil(now + x.cfg.MaxExtend)
+		}
+		return buffered || offered
+	})
+	switch {
+	case len(waiting) == 0:
+		x.moved = now
+	case now-x.moved >= x.cfg.MaxExtend:
+		x.moved = now
+		x.cfg.Unread()
+	}
 }
 
 // Lose moves a lease to Expired or Lost, and reports that if it was held.
