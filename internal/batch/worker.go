@@ -31,8 +31,7 @@ type worker[I Item] struct {
 	out   []Outcome[I] // not passed to Done yet
 	group []I          // has no item twice, and is not reordered; the array is reused
 	began time.Time    // when the batch left the backlog; of an isolated item: when its statement began
-	late  bool         // its items were deferred
-	busy  bool         // it has a batch
+	late  bool         // its batch was deferred
 }
 
 func (w *worker[I]) run() {
@@ -45,46 +44,48 @@ func (w *worker[I]) run() {
 
 // next waits for a due batch. It returns false when the Writer is finished.
 func (w *worker[I]) next() bool {
+	w.writer.mu.Lock()
+	defer w.writer.mu.Unlock()
 	for {
-		w.writer.mu.Lock()
-		now := time.Now()
-		wait, idle := w.takeDeferred(now), false
-		if left := w.momentLeft(now); left > 0 {
-			wait = min(wait, left)
-		} else if idle = true; !w.busy && w.writer.waiting.live > 0 {
-			due, left := w.writer.due(now)
-			if due {
-				w.take(now)
-			}
-			wait = min(wait, left)
-		}
-		if w.busy {
+		wait, idle := w.gather(time.Now())
+		switch {
+		case len(w.group)+len(w.out) > 0:
 			if w.writer.idle > 0 && w.writer.waiting.live+len(w.writer.deferred) > 0 {
 				notify(w.writer.wake) // for another worker, to wait in place of this one
 			}
-			w.writer.mu.Unlock()
 			return true
-		}
-		if w.writer.over() {
+		case w.writer.over():
 			w.writer.notifyAll() // the others end as well
-			w.writer.mu.Unlock()
 			return false
 		}
-		if idle {
-			w.writer.idle++
-		}
+		w.writer.idle += idle
 		w.writer.mu.Unlock()
 		w.timer.Reset(wait)
 		select {
 		case <-w.writer.wake:
 		case <-w.timer.C:
 		}
-		if idle {
-			w.writer.mu.Lock()
-			w.writer.idle--
-			w.writer.mu.Unlock()
-		}
+		w.writer.mu.Lock()
+		w.writer.idle -= idle
 	}
+}
+
+// gather makes a batch of due items, or returns the maximum time until it is to be called again. idle is 0 if another
+// worker still has a moment for the waiting items, otherwise 1. mu is held.
+func (w *worker[I]) gather(now time.Time) (wait time.Duration, idle int) {
+	wait = w.takeDeferred(now)
+	if left := w.momentLeft(now); left > 0 {
+		return min(wait, left), 0
+	}
+	if len(w.group)+len(w.out) == 0 && w.writer.waiting.live > 0 {
+		due, left := w.writer.due(now)
+		if due {
+			left = 0
+			w.take(now)
+		}
+		wait = min(wait, left)
+	}
+	return wait, 1
 }
 
 // arrived wakes a worker if the items that were pushed matter to it. mu is held.
@@ -131,7 +132,7 @@ func (w *Writer[I]) full() bool {
 // momentLeft returns how long the waiting items are still left to the busy workers. mu is held.
 func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
 	for _, o := range w.writer.workers {
-		if o.busy && !o.late && o != w {
+		if len(o.group) > 0 && !o.late && o != w {
 			left = max(left, w.writer.cfg.Moment-now.Sub(o.began))
 		}
 	}
@@ -166,7 +167,7 @@ func (w *Writer[I]) Next(items []I, behind int) []I {
 
 // take makes a batch of the first waiting items. mu is held.
 func (w *worker[I]) take(now time.Time) {
-	w.busy, w.began, w.late = true, now, false
+	w.began = now
 	w.draw(w.writer.groups.Of(w.writer.most))
 	if n := len(w.group); w.writer.cfg.Cut != nil && n > 0 {
 		n = w.writer.cfg.Cut(w.group)
@@ -193,10 +194,7 @@ func (w *worker[I]) draw(n int) {
 // due. mu is held.
 func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 	wait = forever
-	if len(w.writer.deferred) == 0 || slices.ContainsFunc(w.writer.workers, func(o *worker[I]) bool {
-		return o.busy &&
-			o.late
-	}) {
+	if slices.ContainsFunc(w.writer.workers, func(o *worker[I]) bool { return o.late }) {
 		return wait
 	}
 	w.writer.deferred = slices.DeleteFunc(w.writer.deferred, func(d deferral[I]) bool {
@@ -206,7 +204,6 @@ func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 			wait = min(wait, d.at.Sub(now))
 			return false
 		case len(w.group) == w.writer.most:
-			wait = 0
 			return false
 		default:
 			d.item.place().state = held
@@ -215,7 +212,7 @@ func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 		return true
 	})
 	if len(w.group)+len(w.out) > 0 {
-		w.busy, w.began, w.late = true, now, true
+		w.began, w.late = now, true
 	}
 	return wait
 }
@@ -225,7 +222,7 @@ func (w *worker[I]) done() {
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
 	clear(w.group)
-	w.group, w.busy = w.group[:0], false
+	w.group, w.late = w.group[:0], false
 }
 
 // report passes the outcomes so far to Done.
