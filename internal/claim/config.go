@@ -36,7 +36,7 @@ type Config struct {
 	Neighbour    *Neighbour
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
-	Cleared      <-chan struct{} // has a value after the last lease has ended, with StopWhenIdle
+	Cleared      <-chan struct{} // with StopWhenIdle, has a value when no lease or handler is left
 	SpareTime    time.Duration   // timeout of a statement that no message waits for
 }
 

@@ -50,8 +50,8 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 type head struct {
 	every time.Duration // minimum time between rescans
 
-	now  sqlbatch.Heads                     // where claims begin
-	seen [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
+	now   sqlbatch.Heads                     // where claims begin
+	setAt [sqlbatch.Priorities]time.Duration // when the claim or rescan that set it began
 
 	// Fields of rescans.
 	underWay bool
@@ -77,7 +77,7 @@ func newHead(pollMax time.Duration) head {
 func (h *head) ask(now time.Duration) sqlbatch.Heads {
 	from := h.now
 	for p := range from {
-		if now-h.seen[p] > sqlbatch.HeadMargin/2 {
+		if now-h.setAt[p] > sqlbatch.HeadMargin/2 {
 			from[p] = sqlbatch.Head{Due: from[p].Due - min(max(0, from[p].Due), sqlbatch.HeadMargin.Milliseconds())}
 		}
 	}
@@ -89,7 +89,7 @@ func (h *head) claimed(rows []table.Claimed, began time.Duration) {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
 		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
-			h.now[p], h.seen[p] = at, began
+			h.now[p], h.setAt[p] = at, began
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (h *head) end(s rescan) (below bool) {
 		} else if found.Compare(h.now[p]) < 0 {
 			continue
 		}
-		h.now[p], h.seen[p] = found, s.began
+		h.now[p], h.setAt[p] = found, s.began
 	}
 	h.now = notify.Lowest(h.now, h.given)
 	return below

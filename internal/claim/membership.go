@@ -22,9 +22,9 @@ type Membership struct {
 
 // Term is one membership. A consumer whose membership ended joins again with another ID.
 type Term struct {
-	Number int64
-	ID     [16]byte
-	began  time.Duration // when the one before ended; 0 for the first
+	Number  int64
+	ID      [16]byte
+	noticed time.Duration // when the end of the term before was noticed; 0: this is the first
 }
 
 // NewMembership returns a membership of an ordered queue that has not begun.

@@ -21,9 +21,9 @@ type Ordered struct {
 	slots  *Slots
 	reader *Reader
 	paused func() bool
-	loop   batch.Loop
+	loop   batch.Loop // used by Run, and then by Finish
 
-	// Used by Run, and then by Finish.
+	// Used by Run.
 	quiet  bool // nothing was held when the last step began
 	idle   batch.Backoff
 	pollAt time.Duration // when to read next although nothing indicates new messages
@@ -129,7 +129,7 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 // pause waits until a statement is due.
 func (r *Ordered) pause(b order.Budget) {
 	s, now := r.cfg.Subscription, base.Now()
-	wait := min(r.slots.due(b)-now, time.Minute)
+	wait := min(r.reader.due(b)-now, time.Minute)
 	unslotted := r.slots.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
 		if !unslotted {
@@ -174,7 +174,7 @@ func (r *Ordered) stopIdle(did Did) (stopped bool) {
 	}
 	// While the database might count a former membership as alive, its slots look like slots of another consumer.
 	term := r.slots.term
-	rests := r.slots.rests() && (term.Number == 0 || base.Now() > term.began+r.cfg.LeaseFor)
+	rests := r.slots.rests() && (term.Number == 0 || base.Now() > term.noticed+r.cfg.LeaseFor)
 	if did.Read && !did.Walked { // in a paused queue nothing is due
 		rests = r.paused() && !r.cfg.holds()
 	}
@@ -196,7 +196,7 @@ func (r *Ordered) Finish(ctx context.Context) {
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))
 		case !did.Statement:
-			wait := min(r.slots.due(order.Budget{})-base.Now(), time.Second)
+			wait := min(r.reader.due(order.Budget{})-base.Now(), time.Second)
 			select {
 			case <-r.slots.changed:
 			case <-ctx.Done():

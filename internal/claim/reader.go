@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -20,8 +21,9 @@ type OrderedTable interface {
 // Reader runs the statements of the consumer of an ordered queue, one after another. They take and return slots, and
 // read their messages. One goroutine uses it.
 type Reader struct {
-	slots *Slots
-	table OrderedTable
+	slots      *Slots
+	table      OrderedTable
+	restsUntil time.Duration // no statement about slots before this time, after a failed one
 }
 
 // slotsPause is the pause after a statement about slots that failed.
@@ -29,6 +31,19 @@ const slotsPause = 50 * time.Millisecond
 
 // NewReader returns a Reader of the messages of s.
 func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, table: t} }
+
+// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended.
+func (r *Reader) due(b order.Budget) time.Duration {
+	s := r.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lasts() {
+		return math.MaxInt64
+	}
+	now := base.Now()
+	_, wait := s.reb.Due(now)
+	return min(max(now+min(wait, math.MaxInt64-now), r.restsUntil), s.seq.Due(b, now))
+}
 
 // Did is the result of a Step.
 type Did struct {

@@ -33,8 +33,8 @@ const (
 	lookAfter   = 1000
 	lookAtLeast = time.Minute
 
-	// wornOut is the number of dead rows that is worth a vacuum, if there are also as many dead rows as live ones: a
-	// vacuum reads all indexes, which are filled by the live rows.
+	// wornOut is how many more dead rows than live ones are worth a vacuum: it reads all indexes, which are filled by
+	// the live rows. A vacuum had no effect if it leaves as many dead rows, and half of those before it.
 	wornOut = 20_000
 
 	// A vacuum with an effect takes at most half of the time. Rows that die during the pause make the next vacuum
@@ -43,7 +43,7 @@ const (
 	// rows doubles.
 	restAfter     = 1
 	restAfterVain = 20
-	vainAtMost    = 2 * time.Minute
+	restVainLeast = 2 * time.Minute
 )
 
 // due reports that it is time for a check.
@@ -85,7 +85,7 @@ func (p *vacuumPace) done(now, took time.Duration, w wear) {
 
 // failed records a failed vacuum.
 func (p *vacuumPace) failed(now, took time.Duration) {
-	p.notUntil = now + max(vainAtMost, restAfterVain*took)
+	p.notUntil = now + max(restVainLeast, restAfterVain*took)
 }
 
 // note compares the dead rows after a vacuum with those before it.
@@ -94,6 +94,6 @@ func (p *vacuumPace) note(now, took time.Duration, before int64) {
 	p.notUntil = now + restAfter*took
 	if p.last.dead >= wornOut && p.last.dead >= before/2 {
 		p.left = p.last.dead
-		p.patience = now + max(vainAtMost, restAfterVain*took)
+		p.patience = now + max(restVainLeast, restAfterVain*took)
 	}
 }

@@ -66,6 +66,7 @@ type feed interface {
 
 // New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
+	// The spare sessions are for rescans, and for isolated settles and extensions
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: 1, Spare: 1},
 		session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
@@ -101,12 +102,12 @@ func (c *Consumer) Start(f feed, stopped, ended func()) {
 	go c.supervise(stopped, ended)
 }
 
-// The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second
-// session of settles and extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones
-// are for rescans, and for isolated settles and extensions.
+// The maximum numbers of sessions that a consumer uses at the same time, without those of its claims and its settler.
 const (
-	extendSessions = 2
-	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a slow rescan
+	extendSessions = 2 // the second one if a statement hangs, or for Lease.Extend
+	// A vacuum, a slow rescan, a look-up of leases, and one patient statement of all others, which take turns. Look-ups of
+	// acks and of cancelled messages rarely coincide with both of the first.
+	noteSessions = 4
 )
 
 // supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the

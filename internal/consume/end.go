@@ -25,17 +25,18 @@ type ending struct {
 	of *Consumer
 
 	// abandoned ends when unstored settles are dropped, or when nothing is left.
-	abandoned    context.Context
-	abandon      context.CancelFunc
-	interrupting atomic.Bool   // a call of End closes interrupted: the time to drain has passed
-	interrupted  chan struct{} // closed by that call
-	// That call has finished. No sync.Once: calls that wait for its mutex stop the time of a bubble
-	ended    chan struct{}
-	remains  Left           // to be read when ended is closed
-	back     []*lease.Lease // written by revoke: the releases of leases that readers held
-	revoked  atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
-	finished chan struct{}  // every goroutine has ended, except for what follows
-	idle     chan struct{}  // every handler has ended as well
+	abandoned context.Context
+	abandon   context.CancelFunc
+	// A call of End gives up, since the time to drain has passed. No sync.Once: calls that wait for its mutex stop the
+	// time of a bubble
+	interrupting atomic.Bool
+	interrupted  chan struct{}  // closed by that call when it begins
+	ended        chan struct{}  // closed by that call when it has given up
+	remains      Left           // to be read when ended is closed
+	back         []*lease.Lease // written by revoke: the releases of leases that readers held
+	revoked      atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
+	finished     chan struct{}  // every goroutine has ended, except for what follows
+	idle         chan struct{}  // every handler has ended as well
 }
 
 func newEnding(c *Consumer) *ending {
@@ -49,7 +50,7 @@ func newEnding(c *Consumer) *ending {
 // stored or refused.
 type Left struct {
 	Leases   int // not settled by their readers: they were released, or expire in the database
-	Settles  int // not known to be stored
+	Settles  int // not known to be stored. A call after the release counts the releases here, not as Leases
 	Handlers int // calls that have not returned
 	// Stuck reports that goroutines have not ended: they are in a hook, a codec or the driver.
 	Stuck bool

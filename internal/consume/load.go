@@ -18,7 +18,7 @@ type load struct {
 	// handler's error is to be settled.
 	handlers atomic.Int64
 	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
-	cleared  chan struct{} // of capacity 1: the last lease has ended, with whenIdle: a claim might find something
+	cleared  chan struct{} // of capacity 1: with whenIdle, no lease or handler is left: a claim might find something
 }
 
 func newLoad(whenIdle bool) *load {
