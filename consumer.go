@@ -213,7 +213,7 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
 			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
-			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots, Policy: q.table.Policy,
+			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots,
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,

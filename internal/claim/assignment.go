@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -33,7 +34,7 @@ func (r *Reader) tend() (Did, error) {
 		return Did{}, nil
 	}
 	if err != nil {
-		r.restsUntil = base.Now() + slotsPause
+		r.restsUntil = base.Now() + batch.ShortPause
 	}
 	return Did{Statement: true, Looked: look && err == nil}, err
 }

@@ -17,13 +17,13 @@ type Limits struct {
 	PollEvery               time.Duration
 	StatementTimeout        time.Duration
 	MaxCrashes              int
-	Slots                   int                    // of an ordered queue
-	Policy                  func() sqlbatch.Policy // of the queue, as it is now
+	Slots                   int // of an ordered queue
 }
 
 // Config has what the claims of a consumer depend on, for plain and ordered queues.
 type Config struct {
 	Limits
+	Policy   func() sqlbatch.Policy // of the queue, as it is now
 	Traits   sqlbatch.Traits
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health

@@ -29,7 +29,6 @@ type Pace struct {
 
 	samples   []sample
 	meanBytes int           // of a body, by the last claim
-	lastClaim int           // messages of the last claim; 0: there was none
 	lapsed    bool          // the last claim brought readers a message that has lost a lease
 	heldSince int64         // taken at that time
 	hungry    time.Duration // since then readers wait
@@ -165,7 +164,7 @@ func (p *Pace) careful() int {
 
 // brought records the result of a claim or a read.
 func (p *Pace) brought(messages, bytes int) {
-	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
+	p.meanBytes = max(1, bytes/messages)
 	p.lapsed, p.heldSince, p.hungry = false, p.taken.Load(), base.Now()
 }
 

@@ -45,8 +45,8 @@ type PlainTable interface {
 //	Stop                                            messages that were not read yet are released
 type Plain struct {
 	*intake
-	gate    *Gate
 	rescans *rescans
+	lastGot int  // messages of the last claim that found any
 	unread  bool // the next claim is for one message, without its contents
 	hasty   bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
 }
@@ -54,7 +54,7 @@ type Plain struct {
 // NewPlain returns the claims of the consumer with this ID.
 func NewPlain(pace *Pace, t PlainTable, consumer [16]byte) *Plain {
 	in := &intake{cfg: &pace.cfg, pace: pace, table: t, consumer: consumer, loop: pace.cfg.loop(), buffer: newBuffer()}
-	return &Plain{intake: in, gate: in.cfg.Neighbour.of.gate, rescans: newRescans(in)}
+	return &Plain{intake: in, rescans: newRescans(in)}
 }
 
 // Source returns the buffer of leases.
@@ -133,7 +133,7 @@ func (p *Plain) within() time.Duration {
 // claim leases up to n messages, and delivers them. It returns how many it asked for and how many it got, without those
 // that it had to release. Stop does not cancel it, because the consumer would not know which messages it has leased.
 func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
-	done, err := p.gate.enter(p.cfg.Stop, n)
+	done, err := p.cfg.Neighbour.of.gate.enter(p.cfg.Stop, n)
 	if err != nil { // Stop
 		return 0, 0, &batch.Failure{Err: err}
 	}
@@ -141,7 +141,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	c := p.claimParams(n)
 	rows := table.ClaimedRows{Rows: p.buffer.take(), Inline: c.Inline}
 	if rows.Rows == nil {
-		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.pace.lastClaim)))
+		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.lastGot)))
 	}
 	failure = p.run(func() error { return p.table.Claim(p.within(), c, &rows) })
 	done()
@@ -160,6 +160,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
 	p.pace.brought(got, rows.Bytes)
+	p.lastGot = got
 	rows.Sort(compareRows)
 	got = p.deliver(p.leased(&rows, start, took))
 	p.rescans.lapsed = p.pace.lapsed // the next message has probably been in the same process

@@ -93,10 +93,10 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	cfg := claim.Config{
 		Limits: claim.Limits{
 			Prefetch: 100, PrefetchBytes: 1 << 20,
-			Policy:     func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} },
 			MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
 			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
+		Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} },
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
 		Classify: func(err error) sqlbatch.Class {
 			switch err {

@@ -26,9 +26,6 @@ type Reader struct {
 	restsUntil time.Duration // no statement about slots before this time, after a failed one
 }
 
-// slotsPause is the pause after a statement about slots that failed.
-const slotsPause = 50 * time.Millisecond
-
 // NewReader returns a Reader of the messages of s.
 func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, table: t} }
 

@@ -23,7 +23,7 @@ func (c *Consumer) newClaims() {
 	debouncer := &cfg.Signals.Debouncer
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
-		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop,
+		Limits: cfg.Limits, Policy: q.Policy, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop,
 		Abandoned: e.abandoned,
 		Home:      &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
 		Cleared:   c.load.cleared,
@@ -36,12 +36,10 @@ func (c *Consumer) newClaims() {
 	o.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
 	if !q.Ordered {
-		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Consumer.ID)
-		c.claims, c.source = plain, plain.Source()
+		c.claims = claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Consumer.ID)
 		return
 	}
 	o.order = claim.NewSlots(o.pace, c.membership)
-	c.source = o.order
 	c.claims = claim.NewOrdered(o.order, &table.Ordered{
 		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
 		LookWithin: min(cfg.spareTime(), cfg.LeaseFor),

@@ -34,7 +34,6 @@ type Consumer struct {
 	membership *claim.Membership
 	owner      *owner
 	claims     claims
-	source     claim.Source // of the claimed leases
 	feed       feed
 
 	waiter *notify.Waiter
@@ -50,6 +49,7 @@ func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.exten
 
 // claims are the claims of internal/claim, of a plain or an ordered queue.
 type claims interface {
+	Source() claim.Source // of the claimed leases
 	// Run claims until the consumer stops.
 	Run()
 	// Finish ends what Run left open, until ctx ends: the slots of an ordered queue, the rescan of a plain one.
@@ -80,9 +80,9 @@ func New(cfg Config) (*Consumer, error) {
 	c.ending = newEnding(c)
 	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
 	if cfg.Table.Ordered {
-		c.membership = claim.NewMembership(cfg.Consumer.ID, base.Now)
+		c.membership = claim.NewMembership(cfg.Consumer.ID)
 	}
-	o := &owner{Observer: cfg.Observer, of: c, cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
+	o := &owner{Observer: cfg.Observer, of: c, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner = o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Observer
 	o.acks = &openAcks{tasks: tasks{c, &c.cfg, c.load.stop}, leases: map[*lease.Lease]bool{}}
@@ -92,7 +92,7 @@ func New(cfg Config) (*Consumer, error) {
 }
 
 // Source returns the source of leases for the feed.
-func (c *Consumer) Source() claim.Source { return c.source }
+func (c *Consumer) Source() claim.Source { return c.claims.Source() }
 
 // Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its
 // other goroutines have ended.
@@ -193,7 +193,7 @@ func (c *Consumer) Stats() Stats {
 	o := c.owner
 	s := Stats{Tally: o.tally(), Counts: o.pace.Counts()}
 	// In this order: a lease that reaches the channel meanwhile is counted twice instead of not at all
-	s.Buffered = c.source.Waiting()
+	s.Buffered = c.Source().Waiting()
 	s.Buffered += c.feed.Coming()
 	s.Buffered += c.feed.Buffered()
 	if o.order != nil {

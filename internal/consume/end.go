@@ -30,13 +30,12 @@ type ending struct {
 	// A call of End gives up, since the time to drain has passed. No sync.Once: calls that wait for its mutex stop the
 	// time of a bubble
 	interrupting atomic.Bool
-	interrupted  chan struct{}  // closed by that call when it begins
-	ended        chan struct{}  // closed by that call when it has given up
-	remains      Left           // to be read when ended is closed
-	back         []*lease.Lease // written by revoke: the releases of leases that readers held
-	revoked      atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
-	finished     chan struct{}  // every goroutine has ended, except for what follows
-	idle         chan struct{}  // every handler has ended as well
+	interrupted  chan struct{} // closed by that call when it begins
+	ended        chan struct{} // closed by that call when it has given up
+	remains      Left          // to be read when ended is closed
+	revoked      atomic.Bool   // the leases of readers are released; the end does not wait for handlers any more
+	finished     chan struct{} // every goroutine has ended, except for what follows
+	idle         chan struct{} // every handler has ended as well
 }
 
 func newEnding(c *Consumer) *ending {
@@ -102,11 +101,11 @@ func (e *ending) giveUp() Left {
 	if within(Grace, e.idle) {
 		return Left{}
 	}
-	e.revoke()
+	back := e.revoke()
 	if within(StoreFor, e.finished) {
-		return e.left(e.back)
+		return e.left(back)
 	}
-	left := e.left(e.back)
+	left := e.left(back)
 	e.abandon()
 	e.of.owner.settler.Close()
 	left.Stuck = !within(abandonFor, e.finished)
@@ -114,7 +113,7 @@ func (e *ending) giveUp() Left {
 	return left
 }
 
-// left returns what has not ended. back are the leases that were taken from readers.
+// left returns what has not ended. back are the releases of the leases that readers held.
 func (e *ending) left(back []*lease.Lease) Left {
 	unstored := int(e.of.load.leases.Load())
 	for _, l := range back {
@@ -153,20 +152,21 @@ func (e *ending) awaited() int {
 	return e.of.load.holds()
 }
 
-// revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the
-// messages of a running claim.
-func (e *ending) revoke() {
+// revoke releases the leases that readers hold; they are lost for the readers from now on. It returns their releases.
+// The feed releases the messages of a running claim.
+func (e *ending) revoke() (back []*lease.Lease) {
 	for _, l := range e.of.owner.extender.Held(anyLease) {
 		if release := l.Revoke(); release != nil {
-			e.back = append(e.back, release)
+			back = append(back, release)
 		}
 	}
-	if len(e.back) > 0 {
-		e.of.owner.extender.Track(slices.Clone(e.back)) // Track removes leases from its slice
-		e.of.owner.settler.AddAll(e.back...)
+	if len(back) > 0 {
+		e.of.owner.extender.Track(slices.Clone(back)) // Track removes leases from its slice
+		e.of.owner.settler.AddAll(back...)
 	}
 	e.revoked.Store(true)
 	base.Signal(e.of.load.drained)
+	return back
 }
 
 func isClosed(ch <-chan struct{}) bool {

@@ -26,7 +26,6 @@ type Feed[M any] struct {
 	cfg  FeedConfig[M]
 	c    chan M
 	back chan struct{} // of capacity 1: see ReleaseAll
-	hand []M           // used by Run: values that follow those on the channel
 
 	coming  atomic.Int64 // leases taken from the Source that are not on the channel yet
 	put     atomic.Int64 // leases that were put on the channel
@@ -67,19 +66,21 @@ func (f *Feed[M]) ReleaseAll() { base.Signal(f.back) }
 // releases the leases of the last claim, and closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 	defer close(f.c)
-	hand := f.hand
+	var hand, values []M // hand: values that follow those on the channel
 	for stop.Err() == nil {
 		if len(hand) == 0 {
 			var any bool
-			if hand, any = f.next(); !any {
-				select {
-				case <-f.cfg.Source.Ready():
-				case <-f.cfg.Source.Recalled():
-					hand = f.takeBack(hand, f.cfg.Source.Recall)
-				case <-f.back:
-					hand = f.takeAllBack(hand)
-				case <-stop.Done():
-				}
+			values, any = f.next(values)
+			if hand = values; any {
+				continue
+			}
+			select {
+			case <-f.cfg.Source.Ready():
+			case <-f.cfg.Source.Recalled():
+				hand = f.takeBack(hand, f.cfg.Source.Recall)
+			case <-f.back:
+				hand = f.takeAllBack(hand)
+			case <-stop.Done():
 			}
 			continue
 		}
@@ -100,7 +101,6 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 		}
 	}
 	f.takeBack(hand, anyLease) // immediately: other consumers can claim them
-	f.hand = nil
 	<-claimed
 	f.release(f.cfg.Source.Rest())
 }
@@ -124,21 +124,21 @@ func (f *Feed[M]) onChannel(hand []M) []M {
 	return hand[1:]
 }
 
-// next makes values of the next leases. any is false if there are none.
-func (f *Feed[M]) next() (hand []M, any bool) {
+// next makes values of the next leases, in the slice of former ones. any is false if there are no leases.
+func (f *Feed[M]) next(into []M) (values []M, any bool) {
 	n := min(chunk, f.cfg.Source.Waiting()) // with 0 the Source reuses the previous rows
 	f.coming.Add(int64(n))                  // before they leave the Source
 	b := f.cfg.Source.Next(n)
 	f.coming.Add(int64(len(b.Leases) - n))
 	if len(b.Leases) == 0 {
-		return nil, false
+		return into[:0], false
 	}
-	f.hand = f.cfg.Build(b, f.hand[:0])
-	left := int64(len(b.Leases) - len(f.hand))
+	values = f.cfg.Build(b, into[:0])
+	left := int64(len(b.Leases) - len(values))
 	f.leftOut.Add(left)
 	f.coming.Add(-left)
-	f.number(f.hand)
-	return f.hand, true
+	f.number(values)
+	return values, true
 }
 
 // number records the positions on the channel that the values in hand will have.

@@ -17,8 +17,6 @@ import (
 type owner struct {
 	Observer
 	of        *Consumer
-	cfg       *Config
-	load      *load
 	home      lease.Home
 	settler   *settle.Settler
 	extender  *settle.Extender
@@ -33,7 +31,7 @@ type owner struct {
 
 // makeSettles makes the settler and the extender of a consumer.
 func (o *owner) makeSettles() {
-	cfg := o.cfg
+	cfg := &o.of.cfg
 	traits := cfg.Table.Dialect.Traits()
 	o.settler = settle.New(settle.Config{
 		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
@@ -48,20 +46,20 @@ func (o *owner) makeSettles() {
 	})
 }
 
-func (o *owner) IsLast(failures int) bool            { return o.cfg.Table.IsLast(failures) }
+func (o *owner) IsLast(failures int) bool            { return o.of.cfg.Table.IsLast(failures) }
 func (o *owner) Awaited(l *lease.Lease) bool         { return o.order != nil && o.order.Awaited(l) }
 func (o *owner) Broken(op string, err error)         { o.of.Broken(op, err) }
 func (o *owner) SettleAll(leases ...*lease.Lease)    { o.settler.AddAll(leases...) }
 func (o *owner) Backlogged() bool                    { return o.settler.Backlogged() }
 func (o *owner) Lose(l *lease.Lease, to lease.State) { o.extender.Lose(l, to) }
-func (o *owner) Held() (leases, handlers int)        { return o.load.held() }
-func (o *owner) Freed()                              { o.cfg.Signals.Wake() }
+func (o *owner) Held() (leases, handlers int)        { return o.of.load.held() }
+func (o *owner) Freed()                              { o.of.cfg.Signals.Wake() }
 func (o *owner) Taken() int64                        { return o.of.feed.Taken() }
 func (o *owner) Until() ([16]byte, time.Duration)    { return o.of.membership.Until() }
 
 // Track registers leases that may be delivered from now on, for extension.
 func (o *owner) Track(leases []*lease.Lease) {
-	o.load.leases.Add(int64(len(leases)))
+	o.of.load.leases.Add(int64(len(leases)))
 	o.extender.Track(leases)
 }
 
@@ -69,15 +67,15 @@ func (o *owner) Track(leases []*lease.Lease) {
 // owner of the slot would only read them again.
 func (o *owner) Unread() {
 	if o.order == nil {
-		o.pace.Rest(o.cfg.LeaseFor)
+		o.pace.Rest(o.of.cfg.LeaseFor)
 		o.of.feed.ReleaseAll()
 	}
 }
 
 // PassOn wakes another consumer of a plain queue. In an ordered queue each owner of a slot is notified.
 func (o *owner) PassOn() {
-	if !o.cfg.Table.Ordered {
-		o.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
+	if !o.of.cfg.Table.Ordered {
+		o.of.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
 	}
 }
 
@@ -101,14 +99,14 @@ func (o *owner) Stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 		}
 	}
 	if len(released) > 0 {
-		o.cfg.Signals.Key.Lower(claim.PlacesOf(released))
+		o.of.cfg.Signals.Key.Lower(claim.PlacesOf(released))
 	}
 	o.pace.Progress()
 	// A settle that makes messages available notifies another consumer. Exceptions are releases by a reader that
 	// continues to read: a reader that releases everything would otherwise claim the same messages again without a
 	// pause.
-	if t.Nacked > 0 || t.Released > 0 && o.load.stop.Err() != nil {
-		o.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
+	if t.Nacked > 0 || t.Released > 0 && o.of.load.stop.Err() != nil {
+		o.of.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
 	}
 }
 
@@ -170,9 +168,9 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	if isClosed(o.extender.Ended()) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.of.cfg.StatementTimeout)
 	defer cancel()
-	return o.extender.Extend(ctx, l, d, o.cfg.tryTimeout())
+	return o.extender.Extend(ctx, l, d, o.of.cfg.tryTimeout())
 }
 
 // Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown
@@ -198,5 +196,5 @@ func (o *owner) leaseEnded(l *lease.Lease) {
 	if l.State() != lease.Settled {
 		o.pace.Take()
 	}
-	o.load.ended(&o.load.leases)
+	o.of.load.ended(&o.of.load.leases)
 }
