@@ -62,7 +62,7 @@ func (r *Ordered) next() (stopped bool) {
 	case did.Contents > 0:
 		r.pace.size.Worked(did.Asked, did.Took, r.cfg.patience())
 		r.pace.brought(did.Contents, did.Bytes)
-		r.pace.lapsed = did.Lapsed
+		r.pace.lapsedHeld = did.Lapsed
 	}
 	switch {
 	case failure != nil && table.IsPermanent(failure.Class):

@@ -45,10 +45,10 @@ type PlainTable interface {
 //	Stop                                            messages that were not read yet are released
 type Plain struct {
 	*intake
-	rescans *rescans
-	lastGot int  // messages of the last claim that found any
-	unread  bool // the next claim is for one message, without its contents
-	hasty   bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
+	rescans         *rescans
+	lastGot         int  // messages of the last claim that found any
+	withoutContents bool // the next claim is for one message, which it does not read
+	hasty           bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
 }
 
 // NewPlain returns the claims of the consumer with this ID.
@@ -97,7 +97,8 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		if asked > 0 {
 			p.rescans.claimFailed(time.Since(failure.Began))
 			p.pace.size.Failed(asked)
-			p.unread = asked == 1 // the message may be the cause: it is to be known by its ID before it is read
+			// The message may be the cause: it is to be known by its ID before it is read
+			p.withoutContents = asked == 1
 			// After a timeout of a claim for one message the next claim has the whole time: the database might be slow.
 			p.hasty = asked > 1 && table.IsLate(failure.Err)
 		}
@@ -151,9 +152,9 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	got, took := len(rows.Rows), base.Now()-start
 	p.rescans.failed = false
 	p.rescans.head.claimed(rows.Rows, start)
-	p.unread, p.hasty = false, false
+	p.withoutContents, p.hasty = false, false
 	if got == 0 {
-		p.rescans.lapsed = false
+		p.rescans.careful = false
 		p.pace.empty.Add(1)
 		p.buffer.reuse(rows.Rows)
 		return c.Rows, 0, nil
@@ -163,7 +164,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	p.lastGot = got
 	rows.Sort(compareRows)
 	got = p.deliver(p.leased(&rows, start, took))
-	p.rescans.lapsed = p.pace.lapsed // the next message has probably been in the same process
+	p.rescans.careful = p.pace.lapsedHeld // the next message has probably been in the same process
 	return c.Rows, got, nil
 }
 
@@ -174,9 +175,9 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
 	}
 	switch {
-	case p.unread:
+	case p.withoutContents:
 		c.Rows, c.Inline = 1, -1
-	case p.rescans.lapsed:
+	case p.rescans.careful:
 		c.Rows = min(n, p.pace.careful())
 	}
 	return c
@@ -189,7 +190,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	var due bool
 	failure = p.run(func() (err error) {
-		due, err = p.table.DueOrLocked(p.cfg.SpareTime)
+		due, err = p.table.DueOrLocked(p.cfg.SpareTimeout)
 		return err
 	})
 	if failure != nil {

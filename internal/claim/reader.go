@@ -46,8 +46,8 @@ func (r *Reader) due(b order.Budget) time.Duration {
 type Did struct {
 	Statement bool // a statement ran
 	Looked    bool // the slots were checked
-	Read      bool // the statement was a read of consecutive messages
-	Walked    bool // of a read: this consumer owned the slots, and the queue was not paused
+	Read      bool // the statement was a read of new messages, and not a part of a slow one
+	Walked    bool // the consumer was alive and owned the slots, and the queue was not paused: see order.Answer
 	Asked     int  // number of messages whose contents it may return; 0: none
 	Failed    bool // the next statement is to ask for fewer
 	Contents  int  // messages returned with contents

@@ -38,7 +38,7 @@ type buffer struct {
 
 	mu      sync.Mutex // guards what follows
 	batches []batchOf
-	used    []table.Claimed // rows of the batch that the caller of Next is using
+	lent    []table.Claimed // rows that the caller of Next is using, of a batch that has no more
 	free    []table.Claimed // rows of no batch
 }
 
@@ -82,8 +82,8 @@ func (b *buffer) reuse(rows []table.Claimed) {
 
 func (b *buffer) Next(n int) Batch {
 	b.mu.Lock()
-	used := b.used
-	b.used = nil
+	used := b.lent
+	b.lent = nil
 	var next Batch
 	if len(b.batches) > 0 {
 		first := &b.batches[0]
@@ -91,7 +91,7 @@ func (b *buffer) Next(n int) Batch {
 		next = Batch{first.Leases[:n], first.Rows[:n]}
 		first.Leases, first.Rows = first.Leases[n:], first.Rows[n:]
 		if len(first.Leases) == 0 {
-			b.used = first.whole
+			b.lent = first.whole
 			b.batches[0] = batchOf{}
 			b.batches = b.batches[1:]
 		}
@@ -122,6 +122,6 @@ func (b *buffer) Rest() (rest []*lease.Lease) {
 	for _, batch := range b.batches {
 		rest = append(rest, batch.Leases...)
 	}
-	b.used, b.free, b.batches = nil, nil, nil
+	b.lent, b.free, b.batches = nil, nil, nil
 	return rest
 }

@@ -31,16 +31,16 @@ type ending struct {
 	// time of a bubble
 	interrupting atomic.Bool
 	interrupted  chan struct{} // closed by that call when it begins
-	ended        chan struct{} // closed by that call when it has given up
-	remains      Left          // to be read when ended is closed
+	gaveUp       chan struct{} // closed by that call when it has given up
+	remains      Left          // to be read when gaveUp is closed
 	revoked      atomic.Bool   // the leases of readers are released; the end does not wait for handlers any more
 	finished     chan struct{} // every goroutine has ended, except for what follows
-	idle         chan struct{} // every handler has ended as well
+	allGone      chan struct{} // every handler has ended as well
 }
 
 func newEnding(c *Consumer) *ending {
-	e := &ending{of: c, interrupted: make(chan struct{}), ended: make(chan struct{}),
-		finished: make(chan struct{}), idle: make(chan struct{})}
+	e := &ending{of: c, interrupted: make(chan struct{}), gaveUp: make(chan struct{}),
+		finished: make(chan struct{}), allGone: make(chan struct{})}
 	e.abandoned, e.abandon = context.WithCancel(context.Background())
 	return e
 }
@@ -74,11 +74,11 @@ func (e *ending) await(bound context.Context) Left {
 		interrupted = nil
 	}
 	select {
-	case <-e.idle:
+	case <-e.allGone:
 	case <-bound.Done():
 	case <-interrupted:
 	}
-	if isClosed(e.idle) && (late || !isClosed(e.interrupted)) {
+	if isClosed(e.allGone) && (late || !isClosed(e.interrupted)) {
 		return Left{}
 	}
 	if late {
@@ -89,16 +89,16 @@ func (e *ending) await(bound context.Context) Left {
 	if e.interrupting.CompareAndSwap(false, true) {
 		close(e.interrupted)
 		e.remains = e.giveUp()
-		close(e.ended)
+		close(e.gaveUp)
 	}
-	<-e.ended
+	<-e.gaveUp
 	return e.remains
 }
 
 // giveUp ends the consumer after the time to drain.
 func (e *ending) giveUp() Left {
 	e.of.owner.home.EndContexts(lease.ErrStopped)
-	if within(Grace, e.idle) {
+	if within(Grace, e.allGone) {
 		return Left{}
 	}
 	back := e.revoke()
@@ -127,11 +127,11 @@ func (e *ending) left(back []*lease.Lease) Left {
 // drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A
 // lease that AckTx has acked is awaited as well: its transaction might be rolled back.
 func (e *ending) drain() {
-	pause := batch.Backoff{Low: 10 * time.Millisecond, High: openAcksEvery / 10}
+	pause := batch.Backoff{Low: 10 * time.Millisecond, High: lookLeast}
 	for e.abandoned.Err() == nil {
 		var again <-chan time.Time
 		if e.awaited() <= 0 {
-			if !e.of.owner.acks.look() || e.revoked.Load() {
+			if !e.of.owner.openAcks.look() || e.revoked.Load() {
 				return
 			}
 			again = time.After(pause.Pause())

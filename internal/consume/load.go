@@ -9,15 +9,16 @@ import (
 
 // load counts what a consumer holds and its end waits for.
 type load struct {
-	stop context.Context // ends when the consumer begins to stop
-	halt context.CancelFunc
+	stop context.Context    // ends when the consumer begins to stop
+	halt context.CancelFunc // ends stop
 
 	leases atomic.Int64 // buffered or delivered leases that have not ended
 	// handlers counts handlers that have not returned: a transaction that acked the lease might roll back, and then the
 	// handler's error is to be settled.
 	handlers atomic.Int64
 	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
-	cleared  chan struct{} // of capacity 1: no lease or handler is left, so that a claim might find something; nil without StopWhenIdle
+	// Of capacity 1: no lease or handler is left, and a claim might find something. nil without StopWhenIdle
+	cleared chan struct{}
 }
 
 func newLoad(stopWhenIdle bool) *load {

@@ -20,9 +20,9 @@ type owner struct {
 	home      lease.Home
 	settler   *settle.Settler
 	extender  *settle.Extender
-	acks      *openAcks
+	openAcks  *openAcks
 	pace      *claim.Pace
-	order     *claim.Slots // the slots of an ordered queue, otherwise nil
+	slots     *claim.Slots // of an ordered queue; nil of a plain one
 	neighbour *claim.Neighbour
 
 	mu      sync.Mutex   // guards settled; held briefly
@@ -36,7 +36,7 @@ func (o *owner) makeSettles() {
 	o.settler = settle.New(settle.Config{
 		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, Owner: o, Timeout: cfg.tryTimeout(),
-		LookTimeout: min(cfg.tryTimeout(), cfg.spareTime()), Linger: settle.Linger(cfg.LeaseFor),
+		LookTimeout: min(cfg.tryTimeout(), cfg.spareTimeout()), Linger: settle.Linger(cfg.LeaseFor),
 		Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
 	}, o.of.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
@@ -47,7 +47,7 @@ func (o *owner) makeSettles() {
 }
 
 func (o *owner) IsLast(failures int) bool            { return o.of.cfg.Table.IsLast(failures) }
-func (o *owner) Awaited(l *lease.Lease) bool         { return o.order != nil && o.order.Awaited(l) }
+func (o *owner) Awaited(l *lease.Lease) bool         { return o.slots != nil && o.slots.Awaited(l) }
 func (o *owner) Broken(op string, err error)         { o.of.Broken(op, err) }
 func (o *owner) SettleAll(leases ...*lease.Lease)    { o.settler.AddAll(leases...) }
 func (o *owner) Backlogged() bool                    { return o.settler.Backlogged() }
@@ -66,7 +66,7 @@ func (o *owner) Track(leases []*lease.Lease) {
 // Unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the
 // owner of the slot would only read them again.
 func (o *owner) Unread() {
-	if o.order == nil {
+	if o.slots == nil {
 		o.pace.Rest(o.of.cfg.LeaseFor)
 		o.of.feed.ReleaseAll()
 	}
@@ -74,7 +74,7 @@ func (o *owner) Unread() {
 
 // PassOn wakes another consumer of a plain queue. In an ordered queue each owner of a slot is notified.
 func (o *owner) PassOn() {
-	if !o.of.cfg.Table.Ordered {
+	if o.slots == nil {
 		o.of.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
 	}
 }
@@ -147,7 +147,7 @@ func (o *owner) skip(l *lease.Lease) bool {
 	}
 	o.pace.Skip()
 	if l.Take(lease.Release) {
-		o.pace.Take()
+		o.pace.LeaseEnded()
 		o.settler.AddAll(l) // readers do not wait for room
 	}
 	return true
@@ -158,7 +158,7 @@ func (o *owner) Expedite() { o.settler.Expedite() }
 
 // Settle passes a lease to the settler.
 func (o *owner) Settle(ctx context.Context, l *lease.Lease) error {
-	o.pace.Take()
+	o.pace.LeaseEnded()
 	return o.settler.Add(ctx, l)
 }
 
@@ -180,21 +180,21 @@ func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 // Changed records which leases are no longer held, so that other messages of their keys can follow.
 func (o *owner) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
-		if l.State() == lease.InTx && o.order == nil {
-			o.acks.add(l) // before l.End, which might end the consumer
+		if l.State() == lease.InTx && o.slots == nil {
+			o.openAcks.add(l) // before l.End, which might end the consumer
 		}
 		if l.End() {
 			o.leaseEnded(l)
 		}
 	}
-	if o.order != nil {
-		o.order.Changed(leases)
+	if o.slots != nil {
+		o.slots.Changed(leases)
 	}
 }
 
 func (o *owner) leaseEnded(l *lease.Lease) {
 	if l.State() != lease.Settled {
-		o.pace.Take()
+		o.pace.LeaseEnded()
 	}
 	o.of.load.ended(&o.of.load.leases)
 }
