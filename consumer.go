@@ -193,7 +193,7 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 		Looks: s.Looks, Claims: s.Claims, Claimed: s.Claimed, EmptyClaims: s.Empty,
 		Acked: int64(s.Acked), Nacked: int64(s.Nacked), Released: int64(s.Released), Dead: int64(s.Dead),
 		Lost:     int64(s.Lost),
-		Buffered: s.Buffered, Waiting: s.Unread, Slots: s.Slots, BlockedKeys: s.BlockedKeys,
+		Buffered: s.Buffered, Waiting: s.Waiting, Slots: s.Slots, BlockedKeys: s.BlockedKeys,
 		Held: s.Held, Settling: s.Settling, Isolated: s.Isolated,
 	}
 }
@@ -213,11 +213,11 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 		Limits: claim.Limits{
 			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
 			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
-			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots, Policy: q.table.Policy,
+			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots,
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,
 		VacuumEvery: q.cfg.VacuumEvery, SessionMaxAge: q.cfg.SessionMaxAge,
-		Consumer: consume.Identity(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
+		Row: consume.Identity(NewID(), cfg.Name, cfg.LeaseFor), NewID: func() [16]byte { return NewID() },
 		StopWhenIdle: cfg.StopWhenIdle, Values: values, Health: c.health, Isolated: q.isolated("consumer"),
 		Task: q.task, Observer: c,
 	})
@@ -230,7 +230,7 @@ func newFeed[T any](c *consumer) *consume.Feed[*Lease[T]] {
 	return consume.NewFeed(consume.FeedConfig[*Lease[T]]{
 		Source: c.engine.Source(), Room: c.cfg.Prefetch,
 		Build:   func(b claim.Batch, into []*Lease[T]) []*Lease[T] { return build(c, b, into) },
-		Under:   func(l *Lease[T]) *lease.Lease { return l.lease },
+		LeaseOf: func(l *Lease[T]) *lease.Lease { return l.lease },
 		Release: func(back []*lease.Lease) { c.engine.SettleAll(back...) },
 	})
 }

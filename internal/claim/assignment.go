@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -14,7 +15,7 @@ import (
 // tend runs the next statement about slots, if one is due.
 func (r *Reader) tend() (Did, error) {
 	s, began := r.slots, base.Now()
-	if began < s.rest {
+	if began < r.restsUntil {
 		return Did{}, nil
 	}
 	s.mu.Lock()
@@ -33,9 +34,7 @@ func (r *Reader) tend() (Did, error) {
 		return Did{}, nil
 	}
 	if err != nil {
-		s.mu.Lock()
-		s.rest = base.Now() + slotsPause
-		s.mu.Unlock()
+		r.restsUntil = base.Now() + batch.ShortPause
 	}
 	return Did{Statement: true, Looked: look && err == nil}, err
 }

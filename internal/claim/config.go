@@ -17,13 +17,13 @@ type Limits struct {
 	PollEvery               time.Duration
 	StatementTimeout        time.Duration
 	MaxCrashes              int
-	Slots                   int                    // of an ordered queue
-	Policy                  func() sqlbatch.Policy // of the queue, as it is now
+	Slots                   int // of an ordered queue
 }
 
 // Config has what the claims of a consumer depend on, for plain and ordered queues.
 type Config struct {
 	Limits
+	Policy   func() sqlbatch.Policy // of the queue, as it is now
 	Traits   sqlbatch.Traits
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
@@ -36,8 +36,8 @@ type Config struct {
 	Neighbour    *Neighbour
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
-	Cleared      <-chan struct{} // has a value after the last lease has ended, with StopWhenIdle
-	SpareTime    time.Duration   // timeout of a statement that no message waits for
+	Cleared      <-chan struct{} // with StopWhenIdle, has a value when no lease or handler is left
+	SpareTimeout time.Duration   // of a statement that no message waits for; also bounds claims and reads of contents
 }
 
 // holds reports whether a lease has not ended, or a handler has not returned.
@@ -52,16 +52,16 @@ func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.Lea
 // claimTime is the timeout of a claim. In a database with one writer a claim blocks extensions, so it has the limit of
 // all statements there, unless leases are so short that a healthy database might need most of their time.
 func (c *Config) claimTime() time.Duration {
-	return min(c.patience(), max(c.SpareTime, time.Second))
+	return min(c.patience(), max(c.SpareTimeout, time.Second))
 }
 
 // readTime is the timeout of a read of contents, which claims wait for. A slower read is a failed attempt.
 func (c *Config) readTime(size int) time.Duration {
-	return min(c.StatementTimeout, max(c.SpareTime, time.Second), readLeast+time.Duration(size)*time.Second/readRate)
+	return min(c.StatementTimeout, max(c.SpareTimeout, time.Second), readLeast+time.Duration(size)*time.Second/readRate)
 }
 
 // lookTimeout is the timeout of a query for the row of a lease.
-func (c *Config) lookTimeout() time.Duration { return min(c.SpareTime, c.LeaseFor) }
+func (c *Config) lookTimeout() time.Duration { return min(c.SpareTimeout, c.LeaseFor) }
 
 // keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is
 // Policy.MaxKeys.

@@ -50,19 +50,19 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 type head struct {
 	every time.Duration // minimum time between rescans
 
-	now  sqlbatch.Heads                     // where claims begin
-	seen [sqlbatch.Priorities]time.Duration // when the claim or rescan that raised it last began
+	starts sqlbatch.Heads                     // where claims begin
+	setAt  [sqlbatch.Priorities]time.Duration // when the claim or rescan that set it began
 
 	// Fields of rescans.
-	underWay bool
-	before   sqlbatch.Heads // now, when the running rescan began
-	given    sqlbatch.Heads // the lowest positions released since
-	began    time.Duration  // when the last one began
-	took     time.Duration  // by the last one that has ended
-	sharers  int            // consumers that the last one has counted
-	rest     time.Duration  // no rescan before this time
-	hurried  bool           // the next rescan begins as soon as rest allows
-	due      time.Duration  // of the next message that the last rescan found; 0: it found none
+	underWay     bool
+	startsBefore sqlbatch.Heads // starts, when the running rescan began
+	lowered      sqlbatch.Heads // the lowest positions released or rescued since
+	began        time.Duration  // when the last one began
+	took         time.Duration  // by the last one that has ended
+	sharers      int            // consumers that the last one has counted
+	restsUntil   time.Duration  // no rescan before this time
+	hurried      bool           // the next rescan begins as soon as restsUntil allows
+	due          time.Duration  // of the next message that the last rescan found; 0: it found none
 }
 
 // newHead returns a head at the beginning, with a rescan due.
@@ -75,9 +75,9 @@ func newHead(pollMax time.Duration) head {
 // A message that was about to be committed when the head moved is up to a HeadMargin before it. A claim itself reaches
 // back that far, but from its own time: a later claim has to begin there.
 func (h *head) ask(now time.Duration) sqlbatch.Heads {
-	from := h.now
+	from := h.starts
 	for p := range from {
-		if now-h.seen[p] > sqlbatch.HeadMargin/2 {
+		if now-h.setAt[p] > sqlbatch.HeadMargin/2 {
 			from[p] = sqlbatch.Head{Due: from[p].Due - min(max(0, from[p].Due), sqlbatch.HeadMargin.Milliseconds())}
 		}
 	}
@@ -88,23 +88,23 @@ func (h *head) ask(now time.Duration) sqlbatch.Heads {
 func (h *head) claimed(rows []table.Claimed, began time.Duration) {
 	for i := range rows {
 		p := int(rows[i].Priority) - sqlbatch.PriorityLow
-		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.now[p]) > 0 {
-			h.now[p], h.seen[p] = at, began
+		if at := (sqlbatch.Head{Due: rows[i].Due, ID: rows[i].Item.ID}); at.Compare(h.starts[p]) > 0 {
+			h.starts[p], h.setAt[p] = at, began
 		}
 	}
 }
 
 // lower records that there are messages at these positions again.
 func (h *head) lower(places sqlbatch.Heads) {
-	h.now, h.given = notify.Lowest(h.now, places), notify.Lowest(h.given, places)
+	h.starts, h.lowered = notify.Lowest(h.starts, places), notify.Lowest(h.lowered, places)
 }
 
 // next returns when the next rescan may begin.
 func (h *head) next() time.Duration {
 	if h.hurried {
-		return h.rest
+		return h.restsUntil
 	}
-	return max(h.rest, h.began+h.every)
+	return max(h.restsUntil, h.began+h.every)
 }
 
 // isDue reports that a rescan may begin now.
@@ -112,7 +112,7 @@ func (h *head) isDue(now time.Duration) bool { return !h.underWay && now >= h.ne
 
 // begin records that a rescan begins.
 func (h *head) begin(now time.Duration) {
-	h.underWay, h.hurried, h.before, h.given, h.began = true, false, h.now, notify.NoPlace, now
+	h.underWay, h.hurried, h.startsBefore, h.lowered, h.began = true, false, h.starts, notify.NoPlace, now
 }
 
 // end applies the result of a rescan. It reports that a message is ready before the head.
@@ -128,7 +128,7 @@ func (h *head) end(s rescan) (below bool) {
 	if h.sharers > 1 { // so that they begin at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
-	h.took, h.rest = s.took, s.began+s.took+rest
+	h.took, h.restsUntil = s.took, s.began+s.took+rest
 	if !s.Known {
 		return false
 	}
@@ -137,14 +137,14 @@ func (h *head) end(s rescan) (below bool) {
 		h.due = s.began + s.took + s.Due
 	}
 	for p, found := range s.Heads {
-		if found.Compare(h.before[p]) < 0 {
+		if found.Compare(h.startsBefore[p]) < 0 {
 			below = below || s.Ready[p]
-		} else if found.Compare(h.now[p]) < 0 {
+		} else if found.Compare(h.starts[p]) < 0 {
 			continue
 		}
-		h.now[p], h.seen[p] = found, s.began
+		h.starts[p], h.setAt[p] = found, s.began
 	}
-	h.now = notify.Lowest(h.now, h.given)
+	h.starts = notify.Lowest(h.starts, h.lowered)
 	return below
 }
 

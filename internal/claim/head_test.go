@@ -77,7 +77,7 @@ func TestARescanFindsMessagesBeforeTheHead(t *testing.T) {
 	before := f
 	f.begin(3 * second)
 	require.False(t, f.end(rescan{}), "the queue is paused, or the rescan failed")
-	require.Equal(t, before.now, f.now)
+	require.Equal(t, before.starts, f.starts)
 }
 
 func TestTheHeadFollowsADatabasesClockThatGoesBack(t *testing.T) {

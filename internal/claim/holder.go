@@ -40,5 +40,5 @@ type Holder interface {
 type Feed interface {
 	Coming() int   // on their way to the channel
 	Buffered() int // in the channel
-	Sent() int64   // on the channel so far
+	Sent() int64   // put on the channel, or left out, so far; minus those that were taken back
 }

@@ -113,7 +113,7 @@ func (k *intake) deliver(c claimed) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
-	k.pace.lapsed = slices.ContainsFunc(c.Leases, lapsed)
+	k.pace.lapsedHeld = slices.ContainsFunc(c.Leases, lapsed)
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.SettleAll(settling...)

@@ -10,7 +10,7 @@ import (
 
 func TestThePartsOfMaxKeysAreTheWhole(t *testing.T) {
 	for _, most := range []int{8, 9, 15, 16, 1000} {
-		c := Config{Limits: Limits{Slots: 8, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxKeys: most} }}}
+		c := Config{Limits: Limits{Slots: 8}, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxKeys: most} }}
 		total := 0
 		for slot := range c.Slots {
 			n := c.keys(slot)
@@ -19,6 +19,6 @@ func TestThePartsOfMaxKeysAreTheWhole(t *testing.T) {
 		}
 		require.Equal(t, most, total)
 	}
-	c := Config{Limits: Limits{Slots: 8, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{} }}}
+	c := Config{Limits: Limits{Slots: 8}, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{} }}
 	require.Zero(t, c.keys(3), "no limit")
 }

@@ -12,37 +12,29 @@ import (
 // before each heartbeat was sent, so it is never longer than in the database. On a plain queue nothing depends on it,
 // and it does not end. It is safe for concurrent use; one goroutine sends heartbeats.
 type Membership struct {
-	now func() time.Duration
-
-	mu     sync.Mutex // guards what follows
-	term   Term
-	joined bool // in this term
-	ends   time.Duration
+	mu   sync.Mutex // guards what follows
+	term Term
+	ends time.Duration // of the term, without another heartbeat; 0: it has not begun
 }
 
 // Term is one membership. A consumer whose membership ended joins again with another ID.
 type Term struct {
-	Number int64
-	ID     [16]byte
-	began  time.Duration // when the one before ended; 0 for the first
+	ID      [16]byte
+	noticed time.Duration // when the end of the term before was noticed; 0: this is the first
 }
 
 // NewMembership returns a membership of an ordered queue that has not begun.
-func NewMembership(id [16]byte, now func() time.Duration) *Membership {
-	return &Membership{now: now, term: Term{ID: id}}
-}
+func NewMembership(id [16]byte) *Membership { return &Membership{term: Term{ID: id}} }
 
 // Lasting returns the membership of a plain queue.
-func Lasting(id [16]byte) *Membership {
-	return &Membership{now: base.Now, term: Term{ID: id}, joined: true, ends: math.MaxInt64}
-}
+func Lasting(id [16]byte) *Membership { return &Membership{term: Term{ID: id}, ends: math.MaxInt64} }
 
 // Next returns the ID for the next heartbeat: that of the membership, or a new one if it has ended.
 func (m *Membership) Next(newID func() [16]byte) [16]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.joined && m.now() >= m.ends {
-		m.term, m.joined = Term{m.term.Number + 1, newID(), m.now()}, false
+	if now := base.Now(); m.ended(now) {
+		m.term, m.ends = Term{newID(), now}, 0
 	}
 	return m.term.ID
 }
@@ -53,14 +45,17 @@ func (m *Membership) Next(newID func() [16]byte) [16]byte {
 func (m *Membership) Joined(ends time.Duration) (begins, lasts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
-	if m.joined && now >= m.ends {
+	now := base.Now()
+	if m.ended(now) {
 		return false, false
 	}
-	begins, m.joined = !m.joined, true
+	begins = m.ends == 0
 	m.ends = max(m.ends, ends)
 	return begins, now < m.ends
 }
+
+// ended reports that the term has begun and ended. mu is held.
+func (m *Membership) ended(now time.Duration) bool { return m.ends != 0 && now >= m.ends }
 
 // Until returns the current ID of the consumer, and when the leases of this ID end at the latest.
 func (m *Membership) Until() (id [16]byte, ends time.Duration) {
@@ -73,5 +68,5 @@ func (m *Membership) Until() (id [16]byte, ends time.Duration) {
 func (m *Membership) Current() (t Term, ends time.Duration, lasts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.term, m.ends, m.now() < m.ends
+	return m.term, m.ends, base.Now() < m.ends
 }

@@ -16,15 +16,13 @@ import (
 // Run runs statements one after another, in its own goroutine, until the consumer stops. The feed calls the Slots in
 // another goroutine. At the end Finish runs the remaining statements until the slots are returned.
 type Ordered struct {
+	*Reader
 	cfg    *Config
 	pace   *Pace
-	slots  *Slots
-	reader *Reader
 	paused func() bool
-	loop   batch.Loop
+	loop   batch.Loop // used by Run, and then by Finish
 
-	// Used by Run, and then by Finish.
-	quiet  bool // nothing was held when the last step began
+	// Used by Run.
 	idle   batch.Backoff
 	pollAt time.Duration // when to read next although nothing indicates new messages
 }
@@ -32,10 +30,12 @@ type Ordered struct {
 // NewOrdered returns the Ordered of a consumer. paused queries the database whether the queue is paused.
 func NewOrdered(s *Slots, t OrderedTable, paused func() bool) *Ordered {
 	return &Ordered{
-		cfg: s.cfg, pace: s.pace, slots: s, reader: NewReader(s, t), paused: paused, loop: s.cfg.loop(),
-		idle: s.cfg.idle(),
+		Reader: NewReader(s, t), cfg: s.cfg, pace: s.pace, paused: paused, loop: s.cfg.loop(), idle: s.cfg.idle(),
 	}
 }
+
+// Source returns the slots.
+func (r *Ordered) Source() Source { return r.slots }
 
 // Run runs until the consumer stops.
 func (r *Ordered) Run() {
@@ -54,6 +54,7 @@ func (r *Ordered) next() (stopped bool) {
 	if b.Poll && r.slots.Counts().Slots > 0 {
 		r.cfg.Subscription.Answer() // by the read that follows
 	}
+	quiet := !r.cfg.holds()
 	did, failure := r.step(b)
 	switch {
 	case did.Failed:
@@ -61,7 +62,7 @@ func (r *Ordered) next() (stopped bool) {
 	case did.Contents > 0:
 		r.pace.size.Worked(did.Asked, did.Took, r.cfg.patience())
 		r.pace.brought(did.Contents, did.Bytes)
-		r.pace.lapsed = did.Lapsed
+		r.pace.lapsedHeld = did.Lapsed
 	}
 	switch {
 	case failure != nil && table.IsPermanent(failure.Class):
@@ -70,9 +71,10 @@ func (r *Ordered) next() (stopped bool) {
 	case failure != nil:
 		batch.Sleep(r.cfg.Stop, r.loop.Failed(r.cfg.Abandoned, failure))
 	case did.Read:
-		return r.account(did, b)
+		r.account(did, b)
+		return quiet && did.Contents == 0 && r.stopIdle(did)
 	case did.Looked && r.slots.Counts().Slots == 0: // there is nothing to read
-		return r.stopIdle(did)
+		return quiet && r.stopIdle(did)
 	case !did.Statement:
 		r.pause(b)
 	}
@@ -81,9 +83,8 @@ func (r *Ordered) next() (stopped bool) {
 
 // step runs the next statement.
 func (r *Ordered) step(b order.Budget) (did Did, failure *batch.Failure) {
-	r.quiet = !r.cfg.holds()
 	failure = r.loop.Try(r.cfg.Abandoned, func(context.Context) (err error) {
-		if did, err = r.reader.Step(b); err == nil && !did.Statement {
+		if did, err = r.Step(b); err == nil && !did.Statement {
 			return batch.ErrNotAsked
 		}
 		return err
@@ -107,8 +108,8 @@ func (r *Ordered) budget() order.Budget {
 	}
 }
 
-// account records the result of a read, and when the next one follows. It reports that the consumer has stopped.
-func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
+// account records the result of a read, and when the next one follows.
+func (r *Ordered) account(did Did, b order.Budget) {
 	if did.Contents == 0 {
 		r.pace.empty.Add(1)
 		if r.cfg.Subscription.ClaimedNone() { // slots might be free
@@ -119,17 +120,16 @@ func (r *Ordered) account(did Did, b order.Budget) (stopped bool) {
 			pause = r.cfg.PollEvery
 		}
 		r.pollAt = base.Now() + pause
-		return r.stopIdle(did)
+		return
 	}
 	r.pace.claims.Add(1)
 	r.pollAt = base.Now() + r.pace.after(&r.idle, did.Contents, did.Contents >= b.Room)
-	return false
 }
 
 // pause waits until a statement is due.
 func (r *Ordered) pause(b order.Budget) {
 	s, now := r.cfg.Subscription, base.Now()
-	wait := min(r.slots.due(b)-now, time.Minute)
+	wait := min(r.due(b)-now, time.Minute)
 	unslotted := r.slots.Counts().Slots == 0 // there is nothing to read
 	if b.Room > 0 {
 		if !unslotted {
@@ -167,14 +167,14 @@ func (r *Ordered) pause(b order.Budget) {
 }
 
 // stopIdle stops the consumer if StopWhenIdle is set and a read, or a check of the slots, has found that nothing is
-// due.
+// due. Nothing was held before that statement.
 func (r *Ordered) stopIdle(did Did) (stopped bool) {
-	if r.cfg.Halt == nil || !r.quiet {
+	if r.cfg.Halt == nil {
 		return false
 	}
 	// While the database might count a former membership as alive, its slots look like slots of another consumer.
 	term := r.slots.term
-	rests := r.slots.rests() && (term.Number == 0 || base.Now() > term.began+r.cfg.LeaseFor)
+	rests := r.slots.rests() && (term.noticed == 0 || base.Now() > term.noticed+r.cfg.LeaseFor)
 	if did.Read && !did.Walked { // in a paused queue nothing is due
 		rests = r.paused() && !r.cfg.holds()
 	}
@@ -196,7 +196,7 @@ func (r *Ordered) Finish(ctx context.Context) {
 		case failure != nil:
 			batch.Sleep(ctx, r.loop.Failed(ctx, failure))
 		case !did.Statement:
-			wait := min(r.slots.due(order.Budget{})-base.Now(), time.Second)
+			wait := min(r.due(order.Budget{})-base.Now(), time.Second)
 			select {
 			case <-r.slots.changed:
 			case <-ctx.Done():

@@ -23,31 +23,32 @@ import (
 // before a lease has ended, or before the readers have waited for a while. Otherwise a program that dies by itself some
 // seconds after each start would hold the same messages each time, and they would be dead-lettered: see prove/scatter.
 type Pace struct {
-	cfg  Config
+	cfg  Config // the only copy: the claims have its address
 	feed Feed
 	size batch.Size // of claims
 
-	samples   []sample
-	meanBytes int           // of a body, by the last claim
-	lastClaim int           // messages of the last claim; 0: there was none
-	lapsed    bool          // the last claim brought readers a message that has lost a lease
-	heldSince int64         // taken at that time
-	hungry    time.Duration // since then readers wait
+	samples     []sample
+	meanBytes   int           // of a body, by the last claim
+	lapsedHeld  bool          // readers have a message that has lost a lease, by the last claim; none has ended since
+	endedThen   int64         // ended, when the last claim returned
+	hungrySince time.Duration // when readers began to wait, or the last claim returned
 
-	taken    atomic.Int64
-	wakeAt   atomic.Int64  // value of taken at which progress gets a value; 0: never
+	ended    atomic.Int64  // leases that were settled or have ended
+	wakeAt   atomic.Int64  // value of ended at which progress gets a value; 0: never
 	progress chan struct{} // of capacity 1
 
-	rested  atomic.Int64 // no room until this time: see Rest
-	dropped atomic.Int64 // leases that were settled without a delivery, minus those that a reader skipped
+	restsUntil atomic.Int64 // no room until this time: see Rest
+	// correction is added to Feed.Sent: plus the leases that were settled without a delivery, minus those that a reader
+	// skipped.
+	correction atomic.Int64
 
 	claims, claimed, empty, looks atomic.Int64 // see Counts
 }
 
-// sample is the number of leases that readers had taken at a time.
+// sample is the number of leases that readers had received at a time.
 type sample struct {
-	at    time.Duration
-	taken int64
+	at       time.Duration
+	received int64
 }
 
 // sampleEvery is the minimum time between two samples.
@@ -61,7 +62,7 @@ const minClaim = 16
 const worthwhile = 64
 
 // lapsedWait is how long readers wait at most for the end of a message that has lost a lease. LeaseFor may be hours.
-const lapsedWait = 30 * rescanEvery
+const lapsedWait = 30 * time.Second
 
 // NewPace returns the pace of a consumer.
 func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan struct{}, 1)} }
@@ -69,66 +70,69 @@ func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan stru
 // Serve sets the feed that readers are served from. It is called before the first claim.
 func (p *Pace) Serve(f Feed) { p.feed = f }
 
-// Taken returns about how many leases were settled or ended, that is, were taken by readers. It may be called at any
-// time.
-func (p *Pace) Taken() int64 { return p.taken.Load() }
+// Ended returns about how many leases were settled or have ended. It may be called at any time.
+func (p *Pace) Ended() int64 { return p.ended.Load() }
 
-// Take records that a lease was settled or has ended. It may be called at any time.
-func (p *Pace) Take() {
-	n := p.taken.Add(1)
+// LeaseEnded records that a lease was settled or has ended. It may be called at any time.
+func (p *Pace) LeaseEnded() {
+	n := p.ended.Add(1)
 	if at := p.wakeAt.Load(); at != 0 && n >= at {
 		base.Signal(p.progress)
 	}
 }
 
 // Skip records that a reader dropped a lease that had ended. It may be called at any time.
-func (p *Pace) Skip() { p.dropped.Add(-1) }
+func (p *Pace) Skip() { p.correction.Add(-1) }
 
 // Rest suspends claims for d because the readers take nothing, so that other consumers can claim the messages that this
 // one releases. It may be called at any time.
-func (p *Pace) Rest(d time.Duration) { p.rested.Store(int64(base.Now() + d)) }
+func (p *Pace) Rest(d time.Duration) { p.restsUntil.Store(int64(base.Now() + d)) }
 
 // Progress triggers another check of the room. It may be called at any time.
 func (p *Pace) Progress() { base.Signal(p.progress) }
 
-// Counts are the totals of claims so far.
-type Counts struct{ Claims, Claimed, Empty, Looks int64 }
+// Counts are totals so far. The claims of an ordered queue are its reads of messages.
+type Counts struct {
+	Claims, Empty int64 // claims that found messages, and claims that found none
+	Claimed       int64 // leased messages
+	Looks         int64 // statements that read when a message is due; of an ordered queue, checks of the slots
+}
 
 // Counts returns the totals. It may be called at any time.
 func (p *Pace) Counts() Counts {
 	return Counts{Claims: p.claims.Load(), Claimed: p.claimed.Load(), Empty: p.empty.Load(), Looks: p.looks.Load()}
 }
 
-// drop records leases that no reader gets. They count as taken: otherwise claims would become small when many messages
-// have expired.
-func (p *Pace) drop(n int) { p.dropped.Add(int64(n)) }
+// drop records leases that no reader gets. They count as received: otherwise claims would become small when many
+// messages have expired.
+func (p *Pace) drop(n int) { p.correction.Add(int64(n)) }
 
-// takenLately returns how many leases readers took in about the last second.
-func (p *Pace) takenLately(now time.Duration) int {
-	taken := p.feed.Sent() + p.dropped.Load() - int64(p.feed.Buffered())
+// receivedLately returns how many leases readers received in about the last second.
+func (p *Pace) receivedLately(now time.Duration) int {
+	received := p.feed.Sent() + p.correction.Load() - int64(p.feed.Buffered())
 	if last := len(p.samples) - 1; last < 0 || now-p.samples[last].at >= sampleEvery {
-		p.samples = append(p.samples, sample{now, taken})
+		p.samples = append(p.samples, sample{now, received})
 	}
 	for len(p.samples) > 1 && now-p.samples[1].at >= time.Second {
 		p.samples = p.samples[1:]
 	}
-	return int(taken - p.samples[0].taken)
+	return int(received - p.samples[0].received)
 }
 
 // room returns the number of messages to claim, with waiting messages about to go to the feed; 0 for none. In that case
 // progress gets a value when enough leases have ended. Leases that readers take without settling them are noticed by
 // the timer.
 func (p *Pace) room(waiting int) int {
-	if int64(base.Now()) < p.rested.Load() {
+	if int64(base.Now()) < p.restsUntil.Load() {
 		return 0
 	}
 	buffered := waiting + p.feed.Coming() // in this order: see consume.Feed
 	buffered += p.feed.Buffered()
 	if p.waits(buffered) {
-		p.wakeAt.Store(p.heldSince + 1)
+		p.wakeAt.Store(p.endedThen + 1)
 		return 0
 	}
-	most := min(p.cfg.Prefetch, max(minClaim, p.takenLately(base.Now())))
+	most := min(p.cfg.Prefetch, max(minClaim, p.receivedLately(base.Now())))
 	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows))
 	if p.meanBytes == 0 { // sizes are unknown, except for the maximum
 		room = min(room, max(1, p.cfg.PrefetchBytes/max(1, p.cfg.Policy().MaxBody)))
@@ -140,7 +144,7 @@ func (p *Pace) room(waiting int) int {
 		room = min(room, fit)
 	}
 	if buffered > most/2 || p.cfg.Holder.Backlogged() || room <= 0 {
-		p.wakeAt.Store(p.taken.Load() + int64(max(1, buffered-most/2)))
+		p.wakeAt.Store(p.ended.Load() + int64(max(1, buffered-most/2)))
 		return 0
 	}
 	p.wakeAt.Store(0)
@@ -151,22 +155,22 @@ func (p *Pace) room(waiting int) int {
 func (p *Pace) waits(buffered int) bool {
 	now := base.Now()
 	if buffered > 0 {
-		p.hungry = now
+		p.hungrySince = now
 	}
-	p.lapsed = p.lapsed && p.taken.Load() == p.heldSince && now < p.hungry+min(p.cfg.LeaseFor, lapsedWait)
-	return p.lapsed
+	p.lapsedHeld = p.lapsedHeld && p.ended.Load() == p.endedThen && now < p.hungrySince+min(p.cfg.LeaseFor, lapsedWait)
+	return p.lapsedHeld
 }
 
 // careful returns how many messages a claim may bring that begins with one which has lost a lease.
 func (p *Pace) careful() int {
 	leases, _ := p.cfg.Holder.Held()
-	return max(1, int(p.taken.Load())+leases)
+	return max(1, int(p.ended.Load())+leases)
 }
 
 // brought records the result of a claim or a read.
 func (p *Pace) brought(messages, bytes int) {
-	p.lastClaim, p.meanBytes = messages, max(1, bytes/messages)
-	p.lapsed, p.heldSince, p.hungry = false, p.taken.Load(), base.Now()
+	p.meanBytes = max(1, bytes/messages)
+	p.lapsedHeld, p.endedThen, p.hungrySince = false, p.ended.Load(), base.Now()
 }
 
 // after returns the pause after a claim or read that returned got messages. full means as many as it asked for.

@@ -45,16 +45,16 @@ type PlainTable interface {
 //	Stop                                            messages that were not read yet are released
 type Plain struct {
 	*intake
-	gate    *Gate
-	rescans *rescans
-	unread  bool // the next claim is for one message, without its contents
-	hasty   bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
+	rescans         *rescans
+	lastGot         int  // messages of the last claim that found any
+	withoutContents bool // the next claim is for one message, which it does not read
+	hasty           bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
 }
 
 // NewPlain returns the claims of the consumer with this ID.
 func NewPlain(pace *Pace, t PlainTable, consumer [16]byte) *Plain {
 	in := &intake{cfg: &pace.cfg, pace: pace, table: t, consumer: consumer, loop: pace.cfg.loop(), buffer: newBuffer()}
-	return &Plain{intake: in, gate: in.cfg.Neighbour.of.gate, rescans: newRescans(in)}
+	return &Plain{intake: in, rescans: newRescans(in)}
 }
 
 // Source returns the buffer of leases.
@@ -97,7 +97,8 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		if asked > 0 {
 			p.rescans.claimFailed(time.Since(failure.Began))
 			p.pace.size.Failed(asked)
-			p.unread = asked == 1 // the message may be the cause: it is to be known by its ID before it is read
+			// The message may be the cause: it is to be known by its ID before it is read
+			p.withoutContents = asked == 1
 			// After a timeout of a claim for one message the next claim has the whole time: the database might be slow.
 			p.hasty = asked > 1 && table.IsLate(failure.Err)
 		}
@@ -133,7 +134,7 @@ func (p *Plain) within() time.Duration {
 // claim leases up to n messages, and delivers them. It returns how many it asked for and how many it got, without those
 // that it had to release. Stop does not cancel it, because the consumer would not know which messages it has leased.
 func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
-	done, err := p.gate.enter(p.cfg.Stop, n)
+	done, err := p.cfg.Neighbour.of.gate.enter(p.cfg.Stop, n)
 	if err != nil { // Stop
 		return 0, 0, &batch.Failure{Err: err}
 	}
@@ -141,7 +142,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	c := p.claimParams(n)
 	rows := table.ClaimedRows{Rows: p.buffer.take(), Inline: c.Inline}
 	if rows.Rows == nil {
-		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.pace.lastClaim)))
+		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.lastGot)))
 	}
 	failure = p.run(func() error { return p.table.Claim(p.within(), c, &rows) })
 	done()
@@ -151,18 +152,19 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	got, took := len(rows.Rows), base.Now()-start
 	p.rescans.failed = false
 	p.rescans.head.claimed(rows.Rows, start)
-	p.unread, p.hasty = false, false
+	p.withoutContents, p.hasty = false, false
 	if got == 0 {
-		p.rescans.lapsed = false
+		p.rescans.careful = false
 		p.pace.empty.Add(1)
 		p.buffer.reuse(rows.Rows)
 		return c.Rows, 0, nil
 	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
 	p.pace.brought(got, rows.Bytes)
+	p.lastGot = got
 	rows.Sort(compareRows)
 	got = p.deliver(p.leased(&rows, start, took))
-	p.rescans.lapsed = p.pace.lapsed // the next message has probably been in the same process
+	p.rescans.careful = p.pace.lapsedHeld // the next message has probably been in the same process
 	return c.Rows, got, nil
 }
 
@@ -173,9 +175,9 @@ func (p *Plain) claimParams(n int) sqlbatch.ClaimParams {
 		Heads: p.rescans.head.ask(base.Now()), Inline: p.cfg.inline(n), PastReaders: p.rescans.failed,
 	}
 	switch {
-	case p.unread:
+	case p.withoutContents:
 		c.Rows, c.Inline = 1, -1
-	case p.rescans.lapsed:
+	case p.rescans.careful:
 		c.Rows = min(n, p.pace.careful())
 	}
 	return c
@@ -188,7 +190,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	var due bool
 	failure = p.run(func() (err error) {
-		due, err = p.table.DueOrLocked(p.cfg.SpareTime)
+		due, err = p.table.DueOrLocked(p.cfg.SpareTimeout)
 		return err
 	})
 	if failure != nil {

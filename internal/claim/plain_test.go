@@ -93,10 +93,10 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	cfg := claim.Config{
 		Limits: claim.Limits{
 			Prefetch: 100, PrefetchBytes: 1 << 20,
-			Policy:     func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} },
 			MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
 			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
+		Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} },
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
 		Classify: func(err error) sqlbatch.Class {
 			switch err {
@@ -108,7 +108,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			return sqlbatch.Unknown
 		},
 		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()},
-		Neighbour: n, SpareTime: 10 * time.Second,
+		Neighbour: n, SpareTimeout: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: holder{q},
 	}
@@ -322,7 +322,7 @@ func (q *queue) Sent() int64   { return int64(len(q.given)) }
 func (h holder) SettleAll(leases ...*lease.Lease) {
 	for _, l := range leases {
 		h.settled = append(h.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
-		h.pace.Take()
+		h.pace.LeaseEnded()
 	}
 	lease.Finish(leases, make([]error, len(leases)))
 }
@@ -438,7 +438,7 @@ func TestExpiredLeasesAreRescuedBeforeTheNextClaim(t *testing.T) {
 		q.rows[0].leased, q.rows[0].lost = true, true
 		time.AfterFunc(5500*time.Millisecond, func() {
 			q.read()
-			q.pace.Take()
+			q.pace.LeaseEnded()
 		})
 		time.AfterFunc(7*time.Second, func() {
 			q.read()
@@ -476,7 +476,7 @@ func TestAFailedRescueDoesNotStopClaims(t *testing.T) {
 func TestAMessageThatHasLostALeaseEndsBeforeTheNextClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(*queue){
-			"a lease has ended":      func(q *queue) { q.pace.Take() },
+			"a lease has ended":      func(q *queue) { q.pace.LeaseEnded() },
 			"for as long as a lease": func(*queue) { time.Sleep(31 * time.Second) },
 		} {
 			q := newQueue(t, nil)
@@ -507,7 +507,7 @@ func TestClaimsStayCarefulUntilARescanHasEnded(t *testing.T) {
 		q.scans = 40 * time.Millisecond // longer than the first message takes
 		time.AfterFunc(50*time.Millisecond, func() {
 			q.read()
-			q.pace.Take()
+			q.pace.LeaseEnded()
 		})
 		q.run(70 * time.Millisecond)
 		require.Equal(t, []string{"claim 1", "claim 2"}, q.made("claim"))

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -20,22 +21,33 @@ type OrderedTable interface {
 // Reader runs the statements of the consumer of an ordered queue, one after another. They take and return slots, and
 // read their messages. One goroutine uses it.
 type Reader struct {
-	slots *Slots
-	table OrderedTable
+	slots      *Slots
+	table      OrderedTable
+	restsUntil time.Duration // no statement about slots before this time, after a failed one
 }
-
-// slotsPause is the pause after a statement about slots that failed.
-const slotsPause = 50 * time.Millisecond
 
 // NewReader returns a Reader of the messages of s.
 func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, table: t} }
+
+// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended.
+func (r *Reader) due(b order.Budget) time.Duration {
+	s := r.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lasts() {
+		return math.MaxInt64
+	}
+	now := base.Now()
+	_, wait := s.reb.Due(now)
+	return min(max(now+min(wait, math.MaxInt64-now), r.restsUntil), s.seq.Due(b, now))
+}
 
 // Did is the result of a Step.
 type Did struct {
 	Statement bool // a statement ran
 	Looked    bool // the slots were checked
-	Read      bool // the statement was a read of consecutive messages
-	Walked    bool // of a read: this consumer owned the slots, and the queue was not paused
+	Read      bool // the statement was a read of new messages, and not a part of a slow one
+	Walked    bool // the consumer was alive and owned the slots, and the queue was not paused: see order.Answer
 	Asked     int  // number of messages whose contents it may return; 0: none
 	Failed    bool // the next statement is to ask for fewer
 	Contents  int  // messages returned with contents

@@ -54,7 +54,7 @@ const slots = 4
 
 func newFake(t *testing.T, change ...func(*claim.Config)) *fake {
 	f := &fake{t: t, owners: map[int]int64{}}
-	f.here = claim.NewMembership([16]byte{1}, base.Now)
+	f.here = claim.NewMembership([16]byte{1})
 	f.join(time.Hour)
 	f.queue = newQueue(t, func(c *claim.Config) {
 		c.Slots = slots

@@ -25,13 +25,13 @@ import (
 // rescans makes the rescans of a consumer, and keeps their results.
 type rescans struct {
 	*intake
-	head   head         // of the claims
-	lost   []table.Lost // where expired leases begin, as the last one has found
-	lapsed bool         // the last rescan or claim met a message that has lost a lease
+	head    head         // of the claims
+	lost    []table.Lost // where expired leases begin, as the last one has found
+	careful bool         // the last rescan or claim met a message that has lost a lease: see Pace.careful
 
 	found   chan rescan // result of the one that runs, of capacity 1
 	running base.Group
-	failed  bool // a rescan failed, or a claim, since the last claim that succeeded
+	failed  bool // a rescan or a claim failed after the last claim that succeeded: no rescan until one succeeds
 }
 
 func newRescans(in *intake) *rescans {
@@ -45,7 +45,8 @@ type rescan struct {
 	err         error
 }
 
-// rescanWait is how long a poll waits for a rescan that is made in its place. A longer one is slow.
+// rescanWait is how long a poll waits for a rescan that is made in its place. A longer one is slow. A failed claim that
+// took longer has waited for the database.
 const rescanWait = 50 * time.Millisecond
 
 // first makes the first rescan, and waits for it.
@@ -93,7 +94,7 @@ func (v *rescans) rescue() *batch.Failure {
 			}
 		}
 		v.head.lower(low)
-		v.lapsed = v.lapsed || len(places) > 0
+		v.careful = v.careful || len(places) > 0
 		v.head.hurried = v.head.hurried || len(places) > 0
 	}
 	return nil
@@ -109,7 +110,7 @@ func (v *rescans) hear() {
 // begin starts a rescan. If the last one has timed out, it gets twice the time.
 func (v *rescans) begin() {
 	v.head.begin(base.Now())
-	patience, slow := max(v.cfg.SpareTime, 2*v.head.took), v.head.took > rescanWait
+	patience, slow := max(v.cfg.SpareTimeout, 2*v.head.took), v.head.took > rescanWait
 	v.running.Go(func() {
 		ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 		defer cancel()
@@ -145,7 +146,7 @@ func (v *rescans) ended(r rescan) bool {
 	}
 	v.failed = v.failed || r.err != nil // a claim that has failed in the meantime still counts
 	if r.Known {
-		v.lost, v.lapsed = r.Lost, r.Lapsed
+		v.lost, v.careful = r.Lost, r.Lapsed
 	}
 	return v.head.end(r) || r.err != nil || len(v.lost) > 0
 }
@@ -155,6 +156,6 @@ func (v *rescans) ended(r rescan) bool {
 func (v *rescans) claimFailed(took time.Duration) {
 	v.failed = true
 	if took > rescanWait {
-		v.head.rest, v.head.hurried = 0, true
+		v.head.restsUntil, v.head.hurried = 0, true
 	}
 }

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,8 +29,7 @@ type Slots struct {
 	mu   sync.Mutex // guards what follows
 	seq  *order.Sequencer
 	reb  *order.Rebalancer
-	term Term          // of seq and reb. Only the Reader writes it, and reads it without mu
-	rest time.Duration // no statement about slots before this time, after a failed one
+	term Term // of seq and reb. Only the Reader writes it, and reads it without mu
 }
 
 // Limits of what a Sequencer keeps.
@@ -270,16 +268,4 @@ func (s *Slots) rests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lasts() && s.reb.Settled() && s.seq.Rests(base.Now())
-}
-
-// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended.
-func (s *Slots) due(b order.Budget) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.lasts() {
-		return math.MaxInt64
-	}
-	now := base.Now()
-	_, wait := s.reb.Due(now)
-	return min(max(now+min(wait, math.MaxInt64-now), s.rest), s.seq.Due(b, now))
 }

@@ -38,8 +38,7 @@ type buffer struct {
 
 	mu      sync.Mutex // guards what follows
 	batches []batchOf
-	waiting int
-	used    []table.Claimed // rows of the batch that the caller of Next is using
+	lent    []table.Claimed // rows that the caller of Next is using, of a batch that has no more
 	free    []table.Claimed // rows of no batch
 }
 
@@ -60,7 +59,6 @@ func (b *buffer) put(batch Batch, whole []table.Claimed) {
 	}
 	b.mu.Lock()
 	b.batches = append(b.batches, batchOf{batch, whole})
-	b.waiting += len(batch.Leases)
 	b.mu.Unlock()
 	base.Signal(b.ready)
 }
@@ -84,16 +82,16 @@ func (b *buffer) reuse(rows []table.Claimed) {
 
 func (b *buffer) Next(n int) Batch {
 	b.mu.Lock()
-	used := b.used
-	b.used = nil
+	used := b.lent
+	b.lent = nil
 	var next Batch
 	if len(b.batches) > 0 {
 		first := &b.batches[0]
 		n = min(n, len(first.Leases))
 		next = Batch{first.Leases[:n], first.Rows[:n]}
 		first.Leases, first.Rows = first.Leases[n:], first.Rows[n:]
-		if b.waiting -= n; len(first.Leases) == 0 {
-			b.used = first.whole
+		if len(first.Leases) == 0 {
+			b.lent = first.whole
 			b.batches[0] = batchOf{}
 			b.batches = b.batches[1:]
 		}
@@ -105,10 +103,13 @@ func (b *buffer) Next(n int) Batch {
 	return next
 }
 
-func (b *buffer) Waiting() int {
+func (b *buffer) Waiting() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waiting
+	for i := range b.batches {
+		n += len(b.batches[i].Leases)
+	}
+	return n
 }
 
 func (b *buffer) Ready() <-chan struct{}    { return b.ready }
@@ -121,6 +122,6 @@ func (b *buffer) Rest() (rest []*lease.Lease) {
 	for _, batch := range b.batches {
 		rest = append(rest, batch.Leases...)
 	}
-	b.used, b.free, b.batches, b.waiting = nil, nil, nil, 0
+	b.lent, b.free, b.batches = nil, nil, nil
 	return rest
 }

@@ -144,7 +144,7 @@ func (p *Plain) look() (due time.Duration, any, below bool, err error) {
 		}
 		return r.Due, r.Any, below, r.err
 	}
-	due, any, err = p.table.NextDue(p.cfg.SpareTime, p.rescans.head.ask(base.Now()))
+	due, any, err = p.table.NextDue(p.cfg.SpareTimeout, p.rescans.head.ask(base.Now()))
 	if err != nil {
 		return math.MaxInt64, false, false, err
 	}

@@ -22,9 +22,14 @@ type openAcks struct {
 	leases map[*lease.Lease]bool
 }
 
-// openAcksEvery is the pause before rows are looked up, so that leases whose transactions have ended do not stay in
-// memory. Most have ended by then.
-const openAcksEvery = time.Second
+const (
+	// openAcksEvery is the pause before rows are looked up, so that leases whose transactions have ended do not stay in
+	// memory. Most have ended by then.
+	openAcksEvery = time.Second
+	// lookLeast is the pause before rows are looked up if someone waits: the end of the consumer, or a handler whose
+	// message was cancelled.
+	lookLeast = openAcksEvery / 10
+)
 
 // add registers a lease that is in a transaction now.
 func (a *openAcks) add(l *lease.Lease) {

@@ -18,14 +18,14 @@ type wear struct {
 // effect. The next one follows when the number of dead rows has doubled, or after a pause that is long compared with
 // the time of a vacuum.
 type vacuumPace struct {
-	taken  int64         // messages that the consumer had taken at its last check
+	ended  int64         // leases of the consumer that had ended at its last check
 	looked time.Duration // when that was, monotonic
 	seen   bool          // there was a check
 	last   wear          // result of the last check
 
-	left     int64         // dead rows that the last vacuum could not remove; 0 if it could
-	notUntil time.Duration // no vacuum before this time, monotonic
-	patience time.Duration // after this time a vacuum is tried even if the dead rows have not doubled
+	left       int64         // dead rows that the last vacuum could not remove; 0 if it could
+	notUntil   time.Duration // no vacuum before this time, monotonic
+	tryAgainAt time.Duration // from this time on a vacuum is tried even if the dead rows have not doubled
 }
 
 const (
@@ -33,24 +33,23 @@ const (
 	lookAfter   = 1000
 	lookAtLeast = time.Minute
 
-	// wornOut is the number of dead rows that is worth a vacuum, if there are also as many dead rows as live ones: a
-	// vacuum reads all indexes, which are filled by the live rows.
+	// wornOut is how many more dead rows than live ones are worth a vacuum: it reads all indexes, which are filled by
+	// the live rows. A vacuum had no effect if it leaves as many dead rows, and half of those before it.
 	wornOut = 20_000
 
 	// A vacuum with an effect takes at most half of the time. Rows that die during the pause make the next vacuum
 	// longer: with a pause of several times its length each vacuum would take longer than the last. A vacuum without
 	// effect is not repeated for two minutes, or longer if it takes more than 5 % of that, unless the number of dead
 	// rows doubles.
-	restAfter     = 1
 	restAfterVain = 20
-	vainAtMost    = 2 * time.Minute
+	restVainLeast = 2 * time.Minute
 )
 
 // due reports that it is time for a check.
-func (p *vacuumPace) due(now time.Duration, taken int64) bool {
-	due := taken-p.taken >= lookAfter || taken > p.taken && now-p.looked >= lookAtLeast
+func (p *vacuumPace) due(now time.Duration, ended int64) bool {
+	due := ended-p.ended >= lookAfter || ended > p.ended && now-p.looked >= lookAtLeast
 	if due {
-		p.taken, p.looked = taken, now
+		p.ended, p.looked = ended, now
 	}
 	return due
 }
@@ -71,7 +70,7 @@ func (p *vacuumPace) worth(now time.Duration, w wear) bool {
 	case now < p.notUntil:
 		return false
 	}
-	return p.left == 0 || w.dead >= 2*p.left || now >= p.patience
+	return p.left == 0 || w.dead >= 2*p.left || now >= p.tryAgainAt
 }
 
 // done records a vacuum of this consumer, and the result of the check after it.
@@ -85,15 +84,15 @@ func (p *vacuumPace) done(now, took time.Duration, w wear) {
 
 // failed records a failed vacuum.
 func (p *vacuumPace) failed(now, took time.Duration) {
-	p.notUntil = now + max(vainAtMost, restAfterVain*took)
+	p.notUntil = now + max(restVainLeast, restAfterVain*took)
 }
 
 // note compares the dead rows after a vacuum with those before it.
 func (p *vacuumPace) note(now, took time.Duration, before int64) {
 	p.left = 0
-	p.notUntil = now + restAfter*took
+	p.notUntil = now + took
 	if p.last.dead >= wornOut && p.last.dead >= before/2 {
 		p.left = p.last.dead
-		p.patience = now + max(vainAtMost, restAfterVain*took)
+		p.tryAgainAt = now + max(restVainLeast, restAfterVain*took)
 	}
 }

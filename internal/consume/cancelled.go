@@ -20,7 +20,7 @@ const watchTicks = 4
 func (t tasks) watch(ctx context.Context) {
 	var taken [watchTicks]int64 // at the last ticks
 	for i, from := 0, int64(0); ctx.Err() == nil; i = (i + 1) % watchTicks {
-		batch.Sleep(ctx, max(t.cfg.PollEvery, openAcksEvery/10)/watchTicks)
+		batch.Sleep(ctx, max(t.cfg.PollEvery, lookLeast)/watchTicks)
 		to := taken[i]
 		taken[i] = t.of.feed.Taken()
 		if i == 0 {

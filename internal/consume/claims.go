@@ -18,17 +18,17 @@ func (c *Consumer) newClaims() {
 	q := cfg.Table
 	var owned func() []int
 	if q.Ordered {
-		owned = func() []int { return o.order.Owned() }
+		owned = func() []int { return o.slots.Owned() }
 	}
 	debouncer := &cfg.Signals.Debouncer
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
-		Limits: cfg.Limits, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health, Stop: c.load.stop,
-		Abandoned: e.abandoned,
-		Home:      &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
-		Cleared:   c.load.cleared,
-		SpareTime: cfg.spareTime(),
-		Holder:    o,
+		Limits: cfg.Limits, Policy: q.Policy, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health,
+		Stop: c.load.stop, Abandoned: e.abandoned,
+		Home: &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
+		Cleared:      c.load.cleared,
+		SpareTimeout: cfg.spareTimeout(),
+		Holder:       o,
 	}
 	if cfg.StopWhenIdle {
 		own.Halt = c.load.halt
@@ -36,17 +36,15 @@ func (c *Consumer) newClaims() {
 	o.pace = claim.NewPace(own)
 	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
 	if !q.Ordered {
-		plain := claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Consumer.ID)
-		c.claims, c.source = plain, plain.Source()
+		c.claims = claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Row.ID)
 		return
 	}
-	o.order = claim.NewSlots(o.pace, c.membership)
-	c.source = o.order
-	c.claims = claim.NewOrdered(o.order, &table.Ordered{
+	o.slots = claim.NewSlots(o.pace, c.membership)
+	c.claims = claim.NewOrdered(o.slots, &table.Ordered{
 		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
-		LookWithin: min(cfg.spareTime(), cfg.LeaseFor),
+		LookWithin: min(cfg.spareTimeout(), cfg.LeaseFor),
 	}, func() bool {
-		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTime())
+		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTimeout())
 		defer cancel()
 		var found table.Stored
 		_, err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)

@@ -25,13 +25,13 @@ type Config struct {
 	VacuumEvery, SessionMaxAge time.Duration
 
 	// Of the consumer.
-	Consumer     sqlbatch.Consumer
+	Row          sqlbatch.Consumer // its ID is the first one; later terms of a membership have others
 	NewID        func() [16]byte
 	StopWhenIdle bool
-	Values       context.Context // of the contexts of leases
+	Values       context.Context // parent of the contexts of leases; has the lease.Mover, if there is one
 	Health       *base.Availability
-	Isolated     *base.Isolated
-	Task         func(name, op string) *base.Task
+	Isolated     *base.Isolated                   // is told how many settles are isolated
+	Task         func(name, op string) *base.Task // reports a background task by its name, and its errors by op
 	Observer     Observer
 }
 

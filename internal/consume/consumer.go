@@ -34,7 +34,6 @@ type Consumer struct {
 	membership *claim.Membership
 	owner      *owner
 	claims     claims
-	source     claim.Source // of the claimed leases
 	feed       feed
 
 	waiter *notify.Waiter
@@ -43,13 +42,15 @@ type Consumer struct {
 	failure error
 }
 
-// parts are the sessions of a consumer: claims, settles and extensions never wait for each other's sessions.
+// parts are the sessions of a consumer: claims, settles and extensions never wait for each other's sessions. Those of
+// note are for what no delivery waits for.
 type parts struct{ claim, settle, extend, note *session.Part }
 
 func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.extend, p.claim, p.note} }
 
 // claims are the claims of internal/claim, of a plain or an ordered queue.
 type claims interface {
+	Source() claim.Source // of the claimed leases
 	// Run claims until the consumer stops.
 	Run()
 	// Finish ends what Run left open, until ctx ends: the slots of an ordered queue, the rescan of a plain one.
@@ -66,6 +67,7 @@ type feed interface {
 
 // New opens sessions, and starts nothing. It fails if the *sql.DB allows too few connections.
 func New(cfg Config) (*Consumer, error) {
+	// The spare sessions are for rescans, and for isolated settles and extensions
 	open, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: 1, Spare: 1},
 		session.Need{Kind: session.Settle, Sessions: settle.Workers, Spare: 1},
@@ -77,21 +79,21 @@ func New(cfg Config) (*Consumer, error) {
 	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]},
 		load: newLoad(cfg.StopWhenIdle)}
 	c.ending = newEnding(c)
-	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Consumer.ID)
+	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Row.ID)
 	if cfg.Table.Ordered {
-		c.membership = claim.NewMembership(cfg.Consumer.ID, base.Now)
+		c.membership = claim.NewMembership(cfg.Row.ID)
 	}
-	o := &owner{Observer: cfg.Observer, of: c, cfg: &c.cfg, load: c.load, neighbour: claim.Join(cfg.Signals.Key)}
+	o := &owner{Observer: cfg.Observer, of: c, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner = o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Observer
-	o.acks = &openAcks{tasks: tasks{c, &c.cfg, c.load.stop}, leases: map[*lease.Lease]bool{}}
+	o.openAcks = &openAcks{tasks: tasks{c, &c.cfg, c.load.stop}, leases: map[*lease.Lease]bool{}}
 	o.makeSettles()
 	c.newClaims()
 	return c, nil
 }
 
 // Source returns the source of leases for the feed.
-func (c *Consumer) Source() claim.Source { return c.source }
+func (c *Consumer) Source() claim.Source { return c.claims.Source() }
 
 // Start starts the consumer, whose leases go to f. stopped is called when its claims have ended, and ended when its
 // other goroutines have ended.
@@ -101,19 +103,19 @@ func (c *Consumer) Start(f feed, stopped, ended func()) {
 	go c.supervise(stopped, ended)
 }
 
-// The maximum numbers of sessions that a consumer uses at the same time, without those of its settler. The second
-// session of settles and extensions is used when a statement of the first hangs, or for Lease.Extend. The spare ones
-// are for rescans, and for isolated settles and extensions.
+// The maximum numbers of sessions that a consumer uses at the same time, without those of its claims and its settler.
 const (
-	extendSessions = 2
-	noteSessions   = 4 // of heartbeat, trimmer, vacuumer and a slow rescan
+	extendSessions = 2 // the second one if a statement hangs, or for Lease.Extend
+	// A vacuum, a slow rescan, a look-up of leases, and one patient statement of all others, which take turns.
+	// Look-ups of acks and of cancelled messages rarely coincide with both of the first.
+	noteSessions = 4
 )
 
 // supervise runs the goroutines and ends them in order: the claims; the feed, which returns the buffer; and, after the
 // last lease has ended, the settler and the rest.
 func (c *Consumer) supervise(stopped, ended func()) {
 	e, o := c.ending, c.owner
-	defer close(e.idle)
+	defer close(e.allGone)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
 	var claiming, feeding, finishing, rest base.Group
@@ -121,7 +123,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	rest.Go(o.extender.Run)
 	t := tasks{c, &c.cfg, c.load.stop}
 	rest.Go(func() { (&heartbeat{tasks: t}).run(attending) })
-	rest.Go(func() { o.acks.run(attending) })
+	rest.Go(func() { o.openAcks.run(attending) })
 	rest.Go(func() { t.watch(attending) })
 	rest.Go((&trimmer{tasks: t}).run)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
@@ -182,9 +184,9 @@ func (c *Consumer) Failure() error {
 type Stats struct {
 	claim.Counts
 	settle.Tally
-	Buffered                   int // leases that wait for a reader
-	Unread, Slots, BlockedKeys int // of an ordered queue
-	Held, Settling, Isolated   int
+	Buffered                    int // leases that wait for a reader
+	Waiting, Slots, BlockedKeys int // of an ordered queue; Waiting: messages in memory that wait
+	Held, Settling, Isolated    int
 }
 
 // Stats makes no database call.
@@ -192,12 +194,12 @@ func (c *Consumer) Stats() Stats {
 	o := c.owner
 	s := Stats{Tally: o.tally(), Counts: o.pace.Counts()}
 	// In this order: a lease that reaches the channel meanwhile is counted twice instead of not at all
-	s.Buffered = c.source.Waiting()
+	s.Buffered = c.Source().Waiting()
 	s.Buffered += c.feed.Coming()
 	s.Buffered += c.feed.Buffered()
-	if o.order != nil {
-		counts := o.order.Counts()
-		s.Unread, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
+	if o.slots != nil {
+		counts := o.slots.Counts()
+		s.Waiting, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
 	}
 	settles := o.settler.Stats()
 	s.Held, s.Settling, s.Isolated = int(c.load.leases.Load()), settles.Waiting, settles.Isolated
@@ -232,7 +234,7 @@ func (c *Consumer) CountAsOne(n int) { c.load.handlers.Add(int64(1 - n)) }
 func (c *Consumer) Skip(l *lease.Lease) bool { return c.owner.skip(l) }
 
 // Take records that a reader has taken a lease and is settling it.
-func (c *Consumer) Take() { c.owner.pace.Take() }
+func (c *Consumer) Take() { c.owner.pace.LeaseEnded() }
 
 // SettleAll takes leases in state Settling. It does not wait.
 func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.owner.settler.AddAll(leases...) }
@@ -249,9 +251,9 @@ func (c *Consumer) Committed(leases []*lease.Lease) {
 
 // Returned records that the handler of a lease that is in a transaction has returned.
 func (c *Consumer) Returned(l *lease.Lease) {
-	c.owner.acks.returned(l)
-	if c.owner.order != nil {
-		c.owner.order.Returned(l)
+	c.owner.openAcks.returned(l)
+	if c.owner.slots != nil {
+		c.owner.slots.Returned(l)
 	}
 }
 

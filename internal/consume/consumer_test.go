@@ -19,7 +19,7 @@ import (
 // supervise does: a consumer that was found idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	c := &Consumer{load: newLoad(false)}
-	o := &owner{of: c, load: c.load, pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{})}
+	o := &owner{of: c, pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{})}
 	defer o.neighbour.Leave()
 	c.load.halt()
 	c.owner = o

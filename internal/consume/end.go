@@ -25,22 +25,22 @@ type ending struct {
 	of *Consumer
 
 	// abandoned ends when unstored settles are dropped, or when nothing is left.
-	abandoned    context.Context
-	abandon      context.CancelFunc
-	interrupting atomic.Bool   // a call of End closes interrupted: the time to drain has passed
-	interrupted  chan struct{} // closed by that call
-	// That call has finished. No sync.Once: calls that wait for its mutex stop the time of a bubble
-	ended    chan struct{}
-	remains  Left           // to be read when ended is closed
-	back     []*lease.Lease // written by revoke: the releases of leases that readers held
-	revoked  atomic.Bool    // the leases of readers are released; the end does not wait for handlers any more
-	finished chan struct{}  // every goroutine has ended, except for what follows
-	idle     chan struct{}  // every handler has ended as well
+	abandoned context.Context
+	abandon   context.CancelFunc
+	// A call of End gives up, since the time to drain has passed. No sync.Once: calls that wait for its mutex stop the
+	// time of a bubble
+	interrupting atomic.Bool
+	interrupted  chan struct{} // closed by that call when it begins
+	gaveUp       chan struct{} // closed by that call when it has given up
+	remains      Left          // to be read when gaveUp is closed
+	revoked      atomic.Bool   // the leases of readers are released; the end does not wait for handlers any more
+	finished     chan struct{} // every goroutine has ended, except for what follows
+	allGone      chan struct{} // every handler has ended as well
 }
 
 func newEnding(c *Consumer) *ending {
-	e := &ending{of: c, interrupted: make(chan struct{}), ended: make(chan struct{}),
-		finished: make(chan struct{}), idle: make(chan struct{})}
+	e := &ending{of: c, interrupted: make(chan struct{}), gaveUp: make(chan struct{}),
+		finished: make(chan struct{}), allGone: make(chan struct{})}
 	e.abandoned, e.abandon = context.WithCancel(context.Background())
 	return e
 }
@@ -49,7 +49,7 @@ func newEnding(c *Consumer) *ending {
 // stored or refused.
 type Left struct {
 	Leases   int // not settled by their readers: they were released, or expire in the database
-	Settles  int // not known to be stored
+	Settles  int // not known to be stored. A call after the release counts the releases here, not as Leases
 	Handlers int // calls that have not returned
 	// Stuck reports that goroutines have not ended: they are in a hook, a codec or the driver.
 	Stuck bool
@@ -74,11 +74,11 @@ func (e *ending) await(bound context.Context) Left {
 		interrupted = nil
 	}
 	select {
-	case <-e.idle:
+	case <-e.allGone:
 	case <-bound.Done():
 	case <-interrupted:
 	}
-	if isClosed(e.idle) && (late || !isClosed(e.interrupted)) {
+	if isClosed(e.allGone) && (late || !isClosed(e.interrupted)) {
 		return Left{}
 	}
 	if late {
@@ -89,23 +89,23 @@ func (e *ending) await(bound context.Context) Left {
 	if e.interrupting.CompareAndSwap(false, true) {
 		close(e.interrupted)
 		e.remains = e.giveUp()
-		close(e.ended)
+		close(e.gaveUp)
 	}
-	<-e.ended
+	<-e.gaveUp
 	return e.remains
 }
 
 // giveUp ends the consumer after the time to drain.
 func (e *ending) giveUp() Left {
 	e.of.owner.home.EndContexts(lease.ErrStopped)
-	if within(Grace, e.idle) {
+	if within(Grace, e.allGone) {
 		return Left{}
 	}
-	e.revoke()
+	back := e.revoke()
 	if within(StoreFor, e.finished) {
-		return e.left(e.back)
+		return e.left(back)
 	}
-	left := e.left(e.back)
+	left := e.left(back)
 	e.abandon()
 	e.of.owner.settler.Close()
 	left.Stuck = !within(abandonFor, e.finished)
@@ -113,7 +113,7 @@ func (e *ending) giveUp() Left {
 	return left
 }
 
-// left returns what has not ended. back are the leases that were taken from readers.
+// left returns what has not ended. back are the releases of the leases that readers held.
 func (e *ending) left(back []*lease.Lease) Left {
 	unstored := int(e.of.load.leases.Load())
 	for _, l := range back {
@@ -127,11 +127,11 @@ func (e *ending) left(back []*lease.Lease) Left {
 // drain waits until every lease and every handler whose lease was not revoked has ended, or everything is abandoned. A
 // lease that AckTx has acked is awaited as well: its transaction might be rolled back.
 func (e *ending) drain() {
-	pause := batch.Backoff{Low: 10 * time.Millisecond, High: openAcksEvery / 10}
+	pause := batch.Backoff{Low: 10 * time.Millisecond, High: lookLeast}
 	for e.abandoned.Err() == nil {
 		var again <-chan time.Time
 		if e.awaited() <= 0 {
-			if !e.of.owner.acks.look() || e.revoked.Load() {
+			if !e.of.owner.openAcks.look() || e.revoked.Load() {
 				return
 			}
 			again = time.After(pause.Pause())
@@ -152,20 +152,21 @@ func (e *ending) awaited() int {
 	return e.of.load.holds()
 }
 
-// revoke releases the leases that readers hold; they are lost for the readers from now on. The feed releases the
-// messages of a running claim.
-func (e *ending) revoke() {
+// revoke releases the leases that readers hold; they are lost for the readers from now on. It returns their releases.
+// The feed releases the messages of a running claim.
+func (e *ending) revoke() (back []*lease.Lease) {
 	for _, l := range e.of.owner.extender.Held(anyLease) {
 		if release := l.Revoke(); release != nil {
-			e.back = append(e.back, release)
+			back = append(back, release)
 		}
 	}
-	if len(e.back) > 0 {
-		e.of.owner.extender.Track(slices.Clone(e.back)) // Track removes leases from its slice
-		e.of.owner.settler.AddAll(e.back...)
+	if len(back) > 0 {
+		e.of.owner.extender.Track(slices.Clone(back)) // Track removes leases from its slice
+		e.of.owner.settler.AddAll(back...)
 	}
 	e.revoked.Store(true)
 	base.Signal(e.of.load.drained)
+	return back
 }
 
 func isClosed(ch <-chan struct{}) bool {

@@ -15,21 +15,20 @@ type FeedConfig[M any] struct {
 	Room   int // of the channel
 	// Build makes values of leases, and appends them to into. It leaves out leases that no reader may get, and settles
 	// them.
-	Build func(b claim.Batch, into []M) []M
-	Under func(M) *lease.Lease
+	Build   func(b claim.Batch, into []M) []M
+	LeaseOf func(M) *lease.Lease
 	// Release releases leases that no reader has taken.
 	Release func([]*lease.Lease)
 }
 
 // Feed moves leases to a channel, in order.
 type Feed[M any] struct {
-	cfg  FeedConfig[M]
-	c    chan M
-	back chan struct{} // of capacity 1: see ReleaseAll
-	hand []M           // used by Run: values that follow those on the channel
+	cfg        FeedConfig[M]
+	c          chan M
+	releaseAll chan struct{} // of capacity 1: see ReleaseAll
 
 	coming  atomic.Int64 // leases taken from the Source that are not on the channel yet
-	put     atomic.Int64 // leases that were put on the channel
+	put     atomic.Int64 // leases that were put on the channel, minus those that were taken back
 	leftOut atomic.Int64 // leases that Build has left out
 }
 
@@ -38,7 +37,7 @@ const chunk = 64
 
 // NewFeed returns a Feed. Run is to be called next.
 func NewFeed[M any](cfg FeedConfig[M]) *Feed[M] {
-	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room), back: make(chan struct{}, 1)}
+	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room), releaseAll: make(chan struct{}, 1)}
 }
 
 // C returns the channel. Run closes it.
@@ -51,7 +50,7 @@ func (f *Feed[M]) Buffered() int { return len(f.c) }
 // at least once if the Source is read first, then Coming, and Buffered last.
 func (f *Feed[M]) Coming() int { return int(f.coming.Load()) }
 
-// Sent returns how many leases were put on the channel, or were left out by Build.
+// Sent returns how many leases were left out by Build, or put on the channel, minus those that were taken back.
 func (f *Feed[M]) Sent() int64 { return f.put.Load() + f.leftOut.Load() }
 
 // Taken returns how many values readers have taken from the channel, or a few less: lease.Number counts them.
@@ -61,25 +60,27 @@ func (f *Feed[M]) Taken() int64 {
 }
 
 // ReleaseAll makes Run release everything that no reader has taken.
-func (f *Feed[M]) ReleaseAll() { base.Signal(f.back) }
+func (f *Feed[M]) ReleaseAll() { base.Signal(f.releaseAll) }
 
 // Run moves leases until stop ends. Then it releases everything that no reader has taken. After claimed is closed it
 // releases the leases of the last claim, and closes the channel.
 func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 	defer close(f.c)
-	hand := f.hand
+	var hand, values []M // hand: values that follow those on the channel
 	for stop.Err() == nil {
 		if len(hand) == 0 {
 			var any bool
-			if hand, any = f.next(); !any {
-				select {
-				case <-f.cfg.Source.Ready():
-				case <-f.cfg.Source.Recalled():
-					hand = f.takeBack(hand, f.cfg.Source.Recall)
-				case <-f.back:
-					hand = f.takeAllBack(hand)
-				case <-stop.Done():
-				}
+			values, any = f.next(values)
+			if hand = values; any {
+				continue
+			}
+			select {
+			case <-f.cfg.Source.Ready():
+			case <-f.cfg.Source.Recalled():
+				hand = f.takeBack(hand, f.cfg.Source.Recall)
+			case <-f.releaseAll:
+				hand = f.takeAllBack(hand)
+			case <-stop.Done():
 			}
 			continue
 		}
@@ -94,13 +95,12 @@ func (f *Feed[M]) Run(stop context.Context, claimed <-chan struct{}) {
 			hand = f.onChannel(hand)
 		case <-f.cfg.Source.Recalled():
 			hand = f.takeBack(hand, f.cfg.Source.Recall)
-		case <-f.back:
+		case <-f.releaseAll:
 			hand = f.takeAllBack(hand)
 		case <-stop.Done():
 		}
 	}
 	f.takeBack(hand, anyLease) // immediately: other consumers can claim them
-	f.hand = nil
 	<-claimed
 	f.release(f.cfg.Source.Rest())
 }
@@ -124,28 +124,28 @@ func (f *Feed[M]) onChannel(hand []M) []M {
 	return hand[1:]
 }
 
-// next makes values of the next leases. any is false if there are none.
-func (f *Feed[M]) next() (hand []M, any bool) {
+// next makes values of the next leases, in the slice of former ones. any is false if there are no leases.
+func (f *Feed[M]) next(into []M) (values []M, any bool) {
 	n := min(chunk, f.cfg.Source.Waiting()) // with 0 the Source reuses the previous rows
 	f.coming.Add(int64(n))                  // before they leave the Source
 	b := f.cfg.Source.Next(n)
 	f.coming.Add(int64(len(b.Leases) - n))
 	if len(b.Leases) == 0 {
-		return nil, false
+		return into[:0], false
 	}
-	f.hand = f.cfg.Build(b, f.hand[:0])
-	left := int64(len(b.Leases) - len(f.hand))
+	values = f.cfg.Build(b, into[:0])
+	left := int64(len(b.Leases) - len(values))
 	f.leftOut.Add(left)
 	f.coming.Add(-left)
-	f.number(f.hand)
-	return f.hand, true
+	f.number(values)
+	return values, true
 }
 
 // number records the positions on the channel that the values in hand will have.
 func (f *Feed[M]) number(hand []M) {
 	put := f.put.Load()
 	for i, m := range hand {
-		f.cfg.Under(m).Number.Store(put + int64(i) + 1)
+		f.cfg.LeaseOf(m).Number.Store(put + int64(i) + 1)
 	}
 }
 
@@ -153,7 +153,7 @@ func (f *Feed[M]) number(hand []M) {
 func (f *Feed[M]) takeBack(hand []M, recalled func(*lease.Lease) bool) (rest []M) {
 	var back []*lease.Lease
 	keep := func(m M) {
-		if l := f.cfg.Under(m); recalled(l) {
+		if l := f.cfg.LeaseOf(m); recalled(l) {
 			back = append(back, l)
 		} else {
 			rest = append(rest, m)

@@ -53,7 +53,7 @@ func start(t *testing.T, room int) *rig {
 			}
 			return into
 		},
-		Under: func(v value) *lease.Lease { return v.under },
+		LeaseOf: func(v value) *lease.Lease { return v.under },
 		Release: func(back []*lease.Lease) {
 			for _, l := range back {
 				require.Equal(t, lease.Settling, l.State())

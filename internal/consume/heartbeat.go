@@ -29,15 +29,15 @@ func (h *heartbeat) run(ctx context.Context) {
 	defer chore.End()
 	former, _ := h.of.membership.Until()
 	for ctx.Err() == nil {
-		as, pause := h.cfg.Consumer, min(h.cfg.LeaseFor/3, heardEvery)
-		if h.of.owner.order == nil {
+		as, pause := h.cfg.Row, min(h.cfg.LeaseFor/3, heardEvery)
+		if h.of.owner.slots == nil {
 			as.For = sqlbatch.HeardFor
 		}
 		as.ID = h.of.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()
 		_, err := h.do(ctx, h.cfg.patience(), h.cfg.Table.SQL.Join(as), nil)
 		h.report(chore, "join", err)
-		if h.of.owner.order != nil {
+		if h.of.owner.slots != nil {
 			pause = h.keepSlots(began, pause, err)
 		}
 		if err == nil {
@@ -57,7 +57,7 @@ func (h *heartbeat) run(ctx context.Context) {
 		// A failure does not matter: the row expires.
 		id, _ := h.of.membership.Until()
 		_, err := h.do(h.of.ending.abandoned, min(h.cfg.StatementTimeout, StoreFor), h.cfg.Table.SQL.Leave(id), nil)
-		if err == nil && h.of.owner.order != nil {
+		if err == nil && h.of.owner.slots != nil {
 			h.cfg.Signals.Wake() // its slots are free, and the shares of other consumers are greater
 		}
 	}
@@ -70,7 +70,7 @@ func (h *heartbeat) keepSlots(began, pause time.Duration, err error) time.Durati
 	}
 	begins, lasts := h.of.membership.Joined(lease.After(began, h.cfg.LeaseFor))
 	if begins {
-		h.of.owner.order.Hurry() // slots might be free
+		h.of.owner.slots.Hurry() // slots might be free
 	}
 	h.of.owner.extender.Wake() // leases may last longer now
 	if !lasts {
@@ -96,8 +96,8 @@ func (h *heartbeat) learnPolicy(ctx context.Context, timeout time.Duration) erro
 		return nil
 	}
 	h.cfg.Table.SetPolicy(found.Policy)
-	if h.of.owner.order != nil && found.Policy != h.known {
-		h.of.owner.order.PolicyChanged()
+	if h.of.owner.slots != nil && found.Policy != h.known {
+		h.of.owner.slots.PolicyChanged()
 	}
 	h.known = found.Policy
 	return nil

@@ -9,20 +9,23 @@ import (
 
 // load counts what a consumer holds and its end waits for.
 type load struct {
-	stop     context.Context
-	halt     context.CancelFunc
-	whenIdle bool // the claims stop the consumer when it holds nothing and nothing is due
+	stop context.Context    // ends when the consumer begins to stop
+	halt context.CancelFunc // ends stop
 
 	leases atomic.Int64 // buffered or delivered leases that have not ended
 	// handlers counts handlers that have not returned: a transaction that acked the lease might roll back, and then the
 	// handler's error is to be settled.
 	handlers atomic.Int64
 	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
-	cleared  chan struct{} // of capacity 1: the last lease has ended, with whenIdle: a claim might find something
+	// Of capacity 1: no lease or handler is left, and a claim might find something. nil without StopWhenIdle
+	cleared chan struct{}
 }
 
-func newLoad(whenIdle bool) *load {
-	o := &load{whenIdle: whenIdle, drained: make(chan struct{}, 1), cleared: make(chan struct{}, 1)}
+func newLoad(stopWhenIdle bool) *load {
+	o := &load{drained: make(chan struct{}, 1)}
+	if stopWhenIdle {
+		o.cleared = make(chan struct{}, 1)
+	}
 	o.stop, o.halt = context.WithCancel(context.Background())
 	return o
 }
@@ -32,7 +35,7 @@ func (o *load) ended(of *atomic.Int64) {
 	if of.Add(-1) == 0 && o.stop.Err() != nil {
 		base.Signal(o.drained)
 	}
-	if o.whenIdle && o.holds() <= 0 {
+	if o.cleared != nil && o.holds() <= 0 {
 		base.Signal(o.cleared)
 	}
 }

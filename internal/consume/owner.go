@@ -17,14 +17,12 @@ import (
 type owner struct {
 	Observer
 	of        *Consumer
-	cfg       *Config
-	load      *load
 	home      lease.Home
 	settler   *settle.Settler
 	extender  *settle.Extender
-	acks      *openAcks
+	openAcks  *openAcks
 	pace      *claim.Pace
-	order     *claim.Slots // the slots of an ordered queue, otherwise nil
+	slots     *claim.Slots // of an ordered queue; nil of a plain one
 	neighbour *claim.Neighbour
 
 	mu      sync.Mutex   // guards settled; held briefly
@@ -33,12 +31,12 @@ type owner struct {
 
 // makeSettles makes the settler and the extender of a consumer.
 func (o *owner) makeSettles() {
-	cfg := o.cfg
+	cfg := &o.of.cfg
 	traits := cfg.Table.Dialect.Traits()
 	o.settler = settle.New(settle.Config{
 		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
 		Health: cfg.Health, Owner: o, Timeout: cfg.tryTimeout(),
-		LookTimeout: min(cfg.tryTimeout(), cfg.spareTime()), Linger: settle.Linger(cfg.LeaseFor),
+		LookTimeout: min(cfg.tryTimeout(), cfg.spareTimeout()), Linger: settle.Linger(cfg.LeaseFor),
 		Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
 	}, o.of.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
@@ -48,36 +46,36 @@ func (o *owner) makeSettles() {
 	})
 }
 
-func (o *owner) IsLast(failures int) bool            { return o.cfg.Table.IsLast(failures) }
-func (o *owner) Awaited(l *lease.Lease) bool         { return o.order != nil && o.order.Awaited(l) }
+func (o *owner) IsLast(failures int) bool            { return o.of.cfg.Table.IsLast(failures) }
+func (o *owner) Awaited(l *lease.Lease) bool         { return o.slots != nil && o.slots.Awaited(l) }
 func (o *owner) Broken(op string, err error)         { o.of.Broken(op, err) }
 func (o *owner) SettleAll(leases ...*lease.Lease)    { o.settler.AddAll(leases...) }
 func (o *owner) Backlogged() bool                    { return o.settler.Backlogged() }
 func (o *owner) Lose(l *lease.Lease, to lease.State) { o.extender.Lose(l, to) }
-func (o *owner) Held() (leases, handlers int)        { return o.load.held() }
-func (o *owner) Freed()                              { o.cfg.Signals.Wake() }
+func (o *owner) Held() (leases, handlers int)        { return o.of.load.held() }
+func (o *owner) Freed()                              { o.of.cfg.Signals.Wake() }
 func (o *owner) Taken() int64                        { return o.of.feed.Taken() }
 func (o *owner) Until() ([16]byte, time.Duration)    { return o.of.membership.Until() }
 
 // Track registers leases that may be delivered from now on, for extension.
 func (o *owner) Track(leases []*lease.Lease) {
-	o.load.leases.Add(int64(len(leases)))
+	o.of.load.leases.Add(int64(len(leases)))
 	o.extender.Track(leases)
 }
 
 // Unread releases the leases of a plain queue that wait for a reader, for other consumers. In an ordered queue the
 // owner of the slot would only read them again.
 func (o *owner) Unread() {
-	if o.order == nil {
-		o.pace.Rest(o.cfg.LeaseFor)
+	if o.slots == nil {
+		o.pace.Rest(o.of.cfg.LeaseFor)
 		o.of.feed.ReleaseAll()
 	}
 }
 
 // PassOn wakes another consumer of a plain queue. In an ordered queue each owner of a slot is notified.
 func (o *owner) PassOn() {
-	if !o.cfg.Table.Ordered {
-		o.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
+	if o.slots == nil {
+		o.of.cfg.Signals.Debouncer.Notify(1, notify.Slots{}, false)
 	}
 }
 
@@ -101,14 +99,14 @@ func (o *owner) Stored(began time.Time, t settle.Tally, leases []*lease.Lease) {
 		}
 	}
 	if len(released) > 0 {
-		o.cfg.Signals.Key.Lower(claim.PlacesOf(released))
+		o.of.cfg.Signals.Key.Lower(claim.PlacesOf(released))
 	}
 	o.pace.Progress()
 	// A settle that makes messages available notifies another consumer. Exceptions are releases by a reader that
 	// continues to read: a reader that releases everything would otherwise claim the same messages again without a
 	// pause.
-	if t.Nacked > 0 || t.Released > 0 && o.load.stop.Err() != nil {
-		o.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
+	if t.Nacked > 0 || t.Released > 0 && o.of.load.stop.Err() != nil {
+		o.of.cfg.Signals.Signal(t.Nacked+t.Released, slots, false)
 	}
 }
 
@@ -149,7 +147,7 @@ func (o *owner) skip(l *lease.Lease) bool {
 	}
 	o.pace.Skip()
 	if l.Take(lease.Release) {
-		o.pace.Take()
+		o.pace.LeaseEnded()
 		o.settler.AddAll(l) // readers do not wait for room
 	}
 	return true
@@ -160,7 +158,7 @@ func (o *owner) Expedite() { o.settler.Expedite() }
 
 // Settle passes a lease to the settler.
 func (o *owner) Settle(ctx context.Context, l *lease.Lease) error {
-	o.pace.Take()
+	o.pace.LeaseEnded()
 	return o.settler.Add(ctx, l)
 }
 
@@ -170,9 +168,9 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	if isClosed(o.extender.Ended()) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.of.cfg.StatementTimeout)
 	defer cancel()
-	return o.extender.Extend(ctx, l, d, o.cfg.tryTimeout())
+	return o.extender.Extend(ctx, l, d, o.of.cfg.tryTimeout())
 }
 
 // Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown
@@ -182,21 +180,21 @@ func (o *owner) Expire(l *lease.Lease) { o.extender.Lose(l, lease.Expired) }
 // Changed records which leases are no longer held, so that other messages of their keys can follow.
 func (o *owner) Changed(leases ...*lease.Lease) {
 	for _, l := range leases {
-		if l.State() == lease.InTx && o.order == nil {
-			o.acks.add(l) // before l.End, which might end the consumer
+		if l.State() == lease.InTx && o.slots == nil {
+			o.openAcks.add(l) // before l.End, which might end the consumer
 		}
 		if l.End() {
 			o.leaseEnded(l)
 		}
 	}
-	if o.order != nil {
-		o.order.Changed(leases)
+	if o.slots != nil {
+		o.slots.Changed(leases)
 	}
 }
 
 func (o *owner) leaseEnded(l *lease.Lease) {
 	if l.State() != lease.Settled {
-		o.pace.Take()
+		o.pace.LeaseEnded()
 	}
-	o.load.ended(&o.load.leases)
+	o.of.load.ended(&o.of.load.leases)
 }

@@ -27,9 +27,9 @@ func (t tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statem
 	return t.of.parts.note.RunPatient(ctx, st, scan)
 }
 
-// spareTime is the timeout of a statement that no message waits for. If all statements share one connection, leases
+// spareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases
 // cannot be extended meanwhile.
-func (c *Config) spareTime() time.Duration {
+func (c *Config) spareTimeout() time.Duration {
 	if c.Table.Dialect.Traits().OneWriter {
 		return c.patience()
 	}

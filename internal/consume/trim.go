@@ -17,8 +17,8 @@ const trimRows = 1000
 // session.
 type trimmer struct {
 	tasks
-	done, dead int64 // where the last round ended
-	most       int   // maximum number of messages of the next step
+	doneUpTo, deadUpTo int64 // when the last deleted messages had ended, in Unix ms
+	most               int   // maximum number of messages of the next step
 }
 
 // run trims once a minute. Each round begins where the last one ended, so that it does not walk over deleted rows.
@@ -40,10 +40,10 @@ func (t *trimmer) run() {
 		batch.Sleep(t.stop, every/2+rand.N(every))
 		p = t.cfg.Table.Policy() // it might have changed
 		if round%whole == 0 {
-			t.done, t.dead = 0, 0
+			t.doneUpTo, t.deadUpTo = 0, 0
 		}
-		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.done),
-			t.trim(sqlbatch.Dead, p.RetainDead, &t.dead), t.shrink()))
+		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.doneUpTo),
+			t.trim(sqlbatch.Dead, p.RetainDead, &t.deadUpTo), t.shrink()))
 	}
 }
 
@@ -56,7 +56,7 @@ func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) er
 	}
 	for rows := t.most; t.stop.Err() == nil; rows = t.most {
 		deleted, last := 0, *after
-		_, err := t.do(t.stop, t.cfg.spareTime(), t.cfg.Table.SQL.Trim(state, age, rows, *after),
+		_, err := t.do(t.stop, t.cfg.spareTimeout(), t.cfg.Table.SQL.Trim(state, age, rows, *after),
 			func(r *sql.Rows) error {
 				var id sql.RawBytes
 				var place int64
@@ -87,7 +87,7 @@ func (t *trimmer) shrink() error {
 	step := t.cfg.Table.SQL.Shrink()
 	for returned := sqlbatch.ShrinkPages; step.Text != "" && returned == sqlbatch.ShrinkPages && t.stop.Err() == nil; {
 		returned = 0
-		took, err := t.do(t.stop, t.cfg.spareTime(), step, func(*sql.Rows) error { returned++; return nil })
+		took, err := t.do(t.stop, t.cfg.spareTimeout(), step, func(*sql.Rows) error { returned++; return nil })
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (v *vacuumer) run() {
 	every := v.cfg.VacuumEvery
 	for v.stop.Err() == nil {
 		batch.Sleep(v.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
-		if taken := v.of.owner.pace.Taken(); v.stop.Err() == nil && v.pace.due(base.Now(), taken) {
+		if ended := v.of.owner.pace.Ended(); v.stop.Err() == nil && v.pace.due(base.Now(), ended) {
 			v.vacuumIfWorn(chore)
 		}
 	}
