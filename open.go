@@ -240,7 +240,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 // Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
 // except zero ones. An older program stores its own again: docs/operate/schema.md. Call it in a deployment,
 // or when your programs start: repeatedly, simultaneously, while producers and consumers run. It makes all changes in
-// one transaction under a lock. If there is nothing to change, it costs four round trips and takes no lock.
+// one transaction under a lock. If there is nothing to change, it costs three round trips and takes no lock.
 //
 // Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
 // permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
@@ -289,45 +289,47 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	if err := s.trust(ctx); err != nil {
 		return err
 	}
-	found, err := s.unlocked()
-	if err != nil {
+	spec, whole, changes, err := s.look(s.unlocked)
+	if err != nil || whole && !changes {
 		return err
-	}
-	whole := false
-	if found.Version >= sqlbatch.Version {
-		if whole, err = s.isWhole(found); err != nil {
-			return err
-		}
-		if _, changes, err := s.change(found); err != nil || whole && !changes {
-			return err
-		}
 	}
 	if err := s.begin(whole, end == ""); err != nil {
 		return err
 	}
-	before := found.Version
-	if found, err = s.stored(); err != nil { // under the lock, so no other migration runs
+	if spec, whole, _, err = s.look(s.stored); err != nil { // under the lock: another process might have been first
 		return err
 	}
-	whole = found.Version >= sqlbatch.Version && (whole || before < sqlbatch.Version) // or another process was first
-	spec, _, err := s.change(found)
-	if err != nil {
-		return err
-	}
-	s.q.render(spec.Slots)
+	record := s.q.table.SQL.Configure(spec.policy()) // the permission to update the row is enough
 	if !whole {
+		if s.q.cfg.Shard.Count > 0 && s.q.cfg.Shard.Set.IsZero() {
+			s.q.cfg.Shard.Set = NewID()
+			s.q.render(spec.Slots)
+		}
 		if err := s.apply(); err != nil {
 			return err
 		}
-	}
-	record := s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
-	if whole { // the permission to update the row is enough
-		record = s.q.table.SQL.Configure(spec.policy())
+		record = s.q.table.SQL.Record(sqlbatch.Version, spec.policy())
 	}
 	if err := s.run(record, nil); err != nil {
 		return err
 	}
 	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
+}
+
+// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes; and, if so,
+// whether the Spec differs from the stored one. Tables that the role can neither see nor create count as existing.
+func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes bool, err error) {
+	found, err := read()
+	if err == nil {
+		spec, err = s.change(found)
+	}
+	s.q.render(spec.Slots)
+	if err != nil || found.Version < sqlbatch.Version {
+		return spec, false, false, err
+	}
+	missing := 0
+	err = s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	return spec, missing == 0, spec != found.spec(), err
 }
 
 // begin begins the transaction of a migration, which excludes all others. Unless the queue is whole, the table of
@@ -379,48 +381,23 @@ func (s schema) prepare() error {
 	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
 }
 
-// isWhole reports whether all tables with messages of an existing queue exist, with their indexes. Objects that the
-// role cannot see count as existing.
-func (s schema) isWhole(found stored) (bool, error) {
-	s.q.render(found.Slots)
-	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
-	case err == nil:
-	case s.q.classify(err) == sqlbatch.NoSchema:
-		return false, nil
-	case s.q.classify(err) != sqlbatch.Permanent:
-		return false, err
-	}
-	missing := 0
-	err := s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
-	if s.q.classify(err) == sqlbatch.Permanent { // the role lacks permission to use the schema
-		err = nil
-	}
-	return missing == 0, err
-}
-
-// change returns the new Spec of the queue, and whether it differs from the stored one. It completes Config.Shard of a
-// new shard.
-func (s schema) change(found stored) (spec Spec, changes bool, err error) {
-	cfg := &s.q.cfg
-	if found.Version > 0 {
-		if err := found.Unusable(); err != nil {
-			return spec, false, fmt.Errorf("%w: %w", ErrNewerSchema, err)
+// change returns the new Spec of the queue.
+func (s schema) change(found stored) (spec Spec, err error) {
+	cfg := s.q.cfg
+	if found.Version == 0 {
+		if cfg.Shard.Index > 0 && cfg.Shard.Set.IsZero() {
+			return spec, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate generates and " +
+				"StoredConfig returns")
 		}
-		if err := cmp.Or(cfg.Spec.differs(found.spec(), true), found.shard.isNot(cfg.Shard)); err != nil {
-			return spec, false, err
-		}
-		spec, err = cfg.Spec.over(found.spec()).complete()
-		return spec, spec != found.spec(), err
+		return cfg.Spec.complete()
 	}
-	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
-		if cfg.Shard.Index > 0 {
-			return spec, false, errors.New("Config.Shard.Set is zero: must be that of shard 0, which Migrate " +
-				"generates and StoredConfig returns")
-		}
-		cfg.Shard.Set = NewID()
+	if err := found.Unusable(); err != nil {
+		return spec, fmt.Errorf("%w: %w", ErrNewerSchema, err)
 	}
-	spec, err = cfg.Spec.complete()
-	return spec, true, err
+	if err := cmp.Or(cfg.Spec.differs(found.spec(), true), found.shard.isNot(cfg.Shard)); err != nil {
+		return spec, err
+	}
+	return cfg.Spec.over(found.spec()).complete()
 }
 
 func runAll(run runner, texts []string) error {

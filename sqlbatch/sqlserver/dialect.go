@@ -309,7 +309,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{df slot}", bracket("DF_"+live+"__slot"), "{df seq}", bracket("DF_"+live+"__seq"),
 		"{dead line}", bracket("IX_"+dead+"_key"), "{'dead line'}", unicodeString("IX_"+dead+"_key"),
 		"{name}", build.Quote("'", n.Queue, "'"),
-		"{'schema'}", unicodeString(schema),
+		"{'schema'}", unicodeString(schema), "{'[schema]'}", unicodeString(bracket(schema)),
 		"{first listener}", lockName("chanq listener 1 of ", schema, n.Queue), "{second listener}", lockName("chanq listener 2 of ", schema, n.Queue),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
 		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"__dedup"), "{'key'}", unicodeString("UX_"+live+"__dedup"),

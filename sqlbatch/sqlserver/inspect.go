@@ -86,7 +86,8 @@ WHERE OBJECT_ID(t.name, N'U') IS NULL AND (OBJECT_ID(t.name, N'V') IS NOT NULL O
 
 func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }
 
-// missingText reads only the catalog, which shows a login the tables on which it has any permission.
+// missingText reads only the catalog, which shows a login the tables on which it has any permission. One that may create
+// tables in the schema sees all that exist.
 func missingText(ordered bool) string {
 	own := "({'live'}, {'due'})"
 	if ordered {
@@ -94,7 +95,8 @@ func missingText(ordered bool) string {
 	}
 	return session + `SELECT COUNT(*) AS missing
 FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'dead'}, {'dead new'}), ({'done'}, {'done id'})) AS i (of_table, name)
-WHERE OBJECT_ID(i.of_table, N'U') IS NOT NULL AND INDEXPROPERTY(OBJECT_ID(i.of_table, N'U'), i.name, 'IndexID') IS NULL;
+WHERE INDEXPROPERTY(OBJECT_ID(i.of_table, N'U'), i.name, 'IndexID') IS NULL
+  AND (OBJECT_ID(i.of_table, N'U') IS NOT NULL OR HAS_PERMS_BY_NAME({'[schema]'}, 'SCHEMA', 'ALTER') = 1);
 `
 }
 

@@ -211,13 +211,17 @@ func serverProperty(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-// hasPermsByName supports objects: it returns NULL if there is no object of that name, or no such permission.
+// hasPermsByName supports objects, and ALTER of a schema. It returns NULL if there is no object of that name, or no such permission.
 func hasPermsByName(_ *compiler, args []*scalar) (*scalar, error) {
 	for i := range args {
 		args[i] = cast(args[i], typeText, 0)
 	}
 	return strict(typeInt, args, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
 		permission := v[2].(string)
+		if equalFold(v[1].(string), "SCHEMA") && permission == "ALTER" {
+			_, schema := splitName(v[0].(string))
+			return int64(boolInt(x.s.granted(permission, lower(schema)+".*", wholeDatabase))), nil
+		}
 		if !equalFold(v[1].(string), "OBJECT") || !slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE"}, permission) {
 			return nil, errUnsupported("HAS_PERMS_BY_NAME of " + v[1].(string) + ", " + permission)
 		}
