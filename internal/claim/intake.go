@@ -172,7 +172,7 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 			l.Op, l.Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
 			return
 		default:
-			k.cfg.blame(l, row, failure.Err)
+			k.cfg.blame(l, row, failure.Err, k.cfg.readTime(row.Size))
 			return
 		}
 		pause := batch.ShortPause

@@ -61,10 +61,10 @@ func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.C
 	l.DeadLetter(cause, reason)
 }
 
-// blame makes a failed attempt of a settling lease whose message cannot be read.
-func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error) {
-	if late, ok := cause.(*table.LateError); ok {
-		l.Text = "chanq: could not be read within " + late.Within.String()
+// blame makes a failed attempt of a settling lease whose message cannot be read. A read has the given time.
+func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error, within time.Duration) {
+	if errors.Is(cause, table.ErrLate) {
+		l.Text = "chanq: could not be read within " + within.String()
 	} else {
 		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
 	}

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -100,7 +101,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 			// The message may be the cause: it is to be known by its ID before it is read
 			p.withoutContents = asked == 1
 			// After a timeout of a claim for one message the next claim has the whole time: the database might be slow.
-			p.hasty = asked > 1 && table.IsLate(failure.Err)
+			p.hasty = asked > 1 && errors.Is(failure.Err, table.ErrLate)
 		}
 		batch.Sleep(p.cfg.Stop, pause)
 	case got == 0 && p.cfg.Halt != nil:

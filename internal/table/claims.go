@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -21,7 +22,10 @@ type Claims struct {
 	busy bool
 }
 
-// run runs a statement. Its error is a *LateError if the answer did not arrive within the given time.
+// ErrLate is in the error of a statement whose answer did not arrive in time.
+var ErrLate = errors.New("no answer in time")
+
+// run runs a statement. Its error has ErrLate if the answer did not arrive within the given time.
 func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.Context, within)
 	defer cancel()
@@ -31,24 +35,9 @@ func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql
 	}
 	_, err := run(ctx, st, scan)
 	if err != nil && !DidNotRun(err) && ctx.Err() != nil && c.Context.Err() == nil {
-		return &LateError{err, within}
+		return fmt.Errorf("%w: %w", ErrLate, err)
 	}
 	return err
-}
-
-// LateError is the error of a statement whose answer did not arrive in time.
-type LateError struct {
-	Err    error
-	Within time.Duration
-}
-
-func (e *LateError) Error() string { return e.Err.Error() }
-func (e *LateError) Unwrap() error { return e.Err }
-
-// IsLate reports that the answer of a statement did not arrive in time.
-func IsLate(err error) bool {
-	var late *LateError
-	return errors.As(err, &late)
 }
 
 // NewSalt returns a number that distinguishes the fences of two claims: see sqlbatch.FenceBits.
@@ -63,38 +52,52 @@ type Claimed struct {
 	LeftOut bool // Key, Type, Headers and Body are to be read
 }
 
-// ClaimedRows collects the rows of a claim. They must not be used before the statement has succeeded.
-type ClaimedRows struct {
-	Rows   []Claimed
-	Bytes  int // of bodies
-	Inline int // larger bodies are left out; all if it is negative
-	arena  Arena
-
-	columns                           []any
+// columns are the first columns of claims, reads and fetches. ordered.go and this file scan the same ones.
+type columns struct {
+	to                                []any // all columns
 	id, key, kind, headers, body      sql.RawBytes
 	priority, fence, attempts, lapses int64
 	expired, enqueued, due, size      int64
 	expires                           sql.NullInt64
+	arena                             Arena
+}
+
+// scan reads a row, whose further columns are more.
+func (c *columns) scan(rows *sql.Rows, more ...any) error {
+	if c.to == nil {
+		c.to = append([]any{&c.id, &c.priority, &c.fence, &c.attempts, &c.lapses, &c.expired, &c.enqueued, &c.due,
+			&c.expires, &c.key, &c.kind, &c.headers, &c.body, &c.size}, more...)
+	}
+	return rows.Scan(c.to...)
+}
+
+// row returns the row that was read last, without its contents.
+func (c *columns) row() Row {
+	return Row{Priority: int8(c.priority), Attempts: int(c.attempts), Lapses: int(c.lapses), Enqueued: c.enqueued,
+		Due: c.due, Expires: c.expires}
+}
+
+// keep adds the contents.
+func (c *columns) keep(row *Row) {
+	row.Key, row.Type, row.Headers, row.Body = c.arena.Keep(c.key), c.arena.Keep(c.kind), c.arena.Keep(c.headers),
+		c.arena.Keep(c.body)
+}
+
+// ClaimedRows collects the rows of a claim. They must not be used before the statement has succeeded.
+type ClaimedRows struct {
+	columns
+	Rows   []Claimed
+	Bytes  int // of bodies
+	Inline int // larger bodies are left out; all if it is negative
 }
 
 func (r *ClaimedRows) scan(rows *sql.Rows) error {
-	if r.columns == nil {
-		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due,
-			&r.expires, &r.key, &r.kind, &r.headers, &r.body, &r.size}
-	}
-	if err := rows.Scan(r.columns...); err != nil {
+	if err := r.columns.scan(rows); err != nil {
 		return err
 	}
-	row := Claimed{
-		Row: Row{
-			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued,
-			Due: r.due, Expires: r.expires,
-			Key: r.arena.Keep(r.key), Type: r.arena.Keep(r.kind), Headers: r.arena.Keep(r.headers),
-			Body: r.arena.Keep(r.body),
-		},
-		Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size), LeftOut: r.Inline < 0 ||
-			int(r.size) > r.Inline,
-	}
+	row := Claimed{Row: r.row(), Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size),
+		LeftOut: r.Inline < 0 || int(r.size) > r.Inline}
+	r.keep(&row.Row)
 	copy(row.Item.ID[:], r.id)
 	r.Bytes += row.Size
 	r.Rows = append(r.Rows, row)

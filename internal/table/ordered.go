@@ -175,26 +175,17 @@ type Answer struct {
 	Bytes    int  // of bodies
 	Lapsed   bool // a row with contents has lost a lease
 	Last     Row  // the last row, without its contents
-	arena    Arena
 
-	columns                                            []any
-	id, key, kind, headers, body, orderKey             sql.RawBytes
-	priority, fence, attempts, lapses                  int64
-	expired, enqueued, due                             int64
-	size, slot, seq, wait, holder, held, given, locked int64
-	expires, lives                                     sql.NullInt64
+	columns
+	orderKey                                     sql.RawBytes
+	slot, seq, wait, holder, held, given, locked int64
+	lives                                        sql.NullInt64
 }
 
 // scan reads one row. The last one has no ID: see sqlbatch's Read.
 func (a *Answer) scan(rows *sql.Rows) error {
-	if a.columns == nil {
-		a.columns = []any{
-			&a.id, &a.priority, &a.fence, &a.attempts, &a.lapses, &a.expired, &a.enqueued, &a.due, &a.expires, &a.key,
-			&a.kind, &a.headers, &a.body,
-			&a.size, &a.slot, &a.seq, &a.orderKey, &a.wait, &a.lives, &a.holder, &a.held, &a.given, &a.locked,
-		}
-	}
-	if err := rows.Scan(a.columns...); err != nil {
+	if err := a.columns.scan(rows, &a.slot, &a.seq, &a.orderKey, &a.wait, &a.lives, &a.holder, &a.held, &a.given,
+		&a.locked); err != nil {
 		return err
 	}
 	if a.id == nil {
@@ -223,16 +214,12 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	} else {
 		row.Key = string(a.id)
 	}
-	in := Row{
-		Priority: int8(a.priority), Attempts: int(a.attempts), Lapses: int(a.lapses), Enqueued: a.enqueued, Due: a.due,
-		Expires: a.expires,
-	}
+	in := a.row()
 	if row.Keyed {
 		in.OrderKey = row.Key
 	}
 	if a.Last = in; a.given != 0 {
-		in.Key, in.Type, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.kind), a.arena.Keep(a.headers),
-			a.arena.Keep(a.body)
+		a.keep(&in)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
 		a.Contents++
 		a.Lapsed = a.Lapsed || row.Lapses > 0
