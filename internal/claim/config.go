@@ -7,6 +7,7 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -23,10 +24,9 @@ type Limits struct {
 // Config has what the claims of a consumer depend on, for plain and ordered queues.
 type Config struct {
 	Limits
-	Policy   func() sqlbatch.Policy // of the queue, as it is now
-	Traits   sqlbatch.Traits
-	Classify func(error) sqlbatch.Class
-	Health   batch.Health
+	Queue  *table.Queue
+	Traits sqlbatch.Traits
+	Health batch.Health
 
 	Stop         context.Context // ends when the consumer stops
 	Abandoned    context.Context // ends when the consumer drops what is not stored in the database yet
@@ -66,7 +66,7 @@ func (c *Config) lookTimeout() time.Duration { return min(c.SpareTimeout, c.Leas
 // keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is
 // Policy.MaxKeys.
 func (c *Config) keys(slot int) int {
-	most := c.Policy().MaxKeys
+	most := c.Queue.Policy().MaxKeys
 	n := most / c.Slots
 	if slot < most%c.Slots {
 		n++
@@ -75,7 +75,7 @@ func (c *Config) keys(slot int) int {
 }
 
 // loop returns the pauses of one goroutine between attempts, and idle the pauses between polls that find nothing.
-func (c *Config) loop() batch.Loop { return batch.Loop{Health: c.Health, Classify: c.Classify} }
+func (c *Config) loop() batch.Loop { return batch.Loop{Health: c.Health, Classify: c.Queue.Classify} }
 func (c *Config) idle() batch.Backoff {
 	return batch.Backoff{Low: min(firstPause, c.PollEvery), High: c.PollEvery}
 }

@@ -5,12 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 func TestThePartsOfMaxKeysAreTheWhole(t *testing.T) {
+	c := Config{Limits: Limits{Slots: 8}, Queue: &table.Queue{}}
 	for _, most := range []int{8, 9, 15, 16, 1000} {
-		c := Config{Limits: Limits{Slots: 8}, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxKeys: most} }}
+		c.Queue.SetPolicy(sqlbatch.Policy{MaxKeys: most})
 		total := 0
 		for slot := range c.Slots {
 			n := c.keys(slot)
@@ -19,6 +21,6 @@ func TestThePartsOfMaxKeysAreTheWhole(t *testing.T) {
 		}
 		require.Equal(t, most, total)
 	}
-	c := Config{Limits: Limits{Slots: 8}, Policy: func() sqlbatch.Policy { return sqlbatch.Policy{} }}
+	c.Queue.SetPolicy(sqlbatch.Policy{})
 	require.Zero(t, c.keys(3), "no limit")
 }

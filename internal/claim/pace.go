@@ -135,7 +135,7 @@ func (p *Pace) room(waiting int) int {
 	most := min(p.cfg.Prefetch, max(minClaim, p.receivedLately(base.Now())))
 	room := min(most-buffered, p.size.Of(p.cfg.Traits.ClaimRows))
 	if p.meanBytes == 0 { // sizes are unknown, except for the maximum
-		room = min(room, max(1, p.cfg.PrefetchBytes/max(1, p.cfg.Policy().MaxBody)))
+		room = min(room, max(1, p.cfg.PrefetchBytes/max(1, p.cfg.Queue.Policy().MaxBody)))
 	} else {
 		fit := p.cfg.PrefetchBytes/p.meanBytes - buffered
 		if buffered == 0 { // a body larger than the whole room is claimed alone

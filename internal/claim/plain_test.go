@@ -96,9 +96,8 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
 			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
 		},
-		Policy: func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1 << 10} },
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
-		Classify: func(err error) sqlbatch.Class {
+		Queue: &table.Queue{Classify: func(err error) sqlbatch.Class {
 			switch err {
 			case errRolledBack:
 				return sqlbatch.RolledBack
@@ -106,12 +105,13 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 				return sqlbatch.NoSchema
 			}
 			return sqlbatch.Unknown
-		},
+		}},
 		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()},
 		Neighbour: n, SpareTimeout: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: holder{q},
 	}
+	cfg.Queue.SetPolicy(sqlbatch.Policy{MaxBody: 1 << 10})
 	if change != nil {
 		change(&cfg)
 	}
@@ -377,7 +377,7 @@ func TestWhatHasExpiredIsDeadLetteredAndNotDelivered(t *testing.T) {
 func TestLargeBodiesAreReadOneByOneUpToPrefetchBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, func(c *claim.Config) {
-			c.Policy = func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1} }
+			c.Queue.SetPolicy(sqlbatch.Policy{MaxBody: 1})
 		})
 		q.send(400<<10, 1, 2, 3, 4)
 		q.run(10 * time.Millisecond)
@@ -391,7 +391,7 @@ func TestLargeBodiesAreReadOneByOneUpToPrefetchBytes(t *testing.T) {
 func TestBodiesThatAreReadAfterTheirClaimKeepTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, func(c *claim.Config) {
-			c.Policy = func() sqlbatch.Policy { return sqlbatch.Policy{MaxBody: 1} }
+			c.Queue.SetPolicy(sqlbatch.Policy{MaxBody: 1})
 		})
 		q.send(300<<10, 1)
 		q.send(10, 2)

@@ -78,7 +78,9 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 }
 
 // rolledBack reports that the database answered with this error, and undid the statement.
-func (r *Reader) rolledBack(err error) bool { return r.slots.cfg.Classify(err) == sqlbatch.RolledBack }
+func (r *Reader) rolledBack(err error) bool {
+	return r.slots.cfg.Queue.Classify(err) == sqlbatch.RolledBack
+}
 
 // work runs the next task of the sequencer.
 func (r *Reader) work(b order.Budget) (did Did, err error) {

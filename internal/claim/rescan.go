@@ -141,7 +141,7 @@ func (v *rescans) inPlaceOfPoll() (r rescan, below, is bool) {
 // ended processes the result of a rescan. It reports that there is something to claim before the head, or to rescue, or
 // that it failed: a claim shows whether the database answers.
 func (v *rescans) ended(r rescan) bool {
-	if r.err != nil && table.IsPermanent(v.cfg.Classify(r.err)) {
+	if r.err != nil && table.IsPermanent(v.cfg.Queue.Classify(r.err)) {
 		v.cfg.Holder.Broken("claim", r.err)
 	}
 	v.failed = v.failed || r.err != nil // a claim that has failed in the meantime still counts

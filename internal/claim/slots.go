@@ -48,7 +48,7 @@ func NewSlots(pace *Pace, m *Membership) *Slots {
 		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
 		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter,
 		SampleIsFirst: traits.WatermarkFirst,
-		Holds:         cfg.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
+		Holds:         cfg.Queue.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
 	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,
@@ -215,7 +215,7 @@ func (s *Slots) Awaited(l *lease.Lease) bool {
 // PolicyChanged applies the new policy of the queue: whether dead messages hold their keys, and how many keys of each
 // slot may be active at the same time.
 func (s *Slots) PolicyChanged() {
-	holds := s.cfg.Policy().Holds
+	holds := s.cfg.Queue.Policy().Holds
 	s.change(func(now time.Duration) { s.seq.SetPolicy(holds, s.cfg.keys, now) })
 }
 

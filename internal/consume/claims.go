@@ -23,9 +23,9 @@ func (c *Consumer) newClaims() {
 	debouncer := &cfg.Signals.Debouncer
 	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
 	own := claim.Config{
-		Limits: cfg.Limits, Policy: q.Policy, Traits: q.Dialect.Traits(), Classify: q.Classify, Health: cfg.Health,
-		Stop: c.load.stop, Abandoned: e.abandoned,
-		Home: &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
+		Limits: cfg.Limits, Queue: q, Traits: q.Dialect.Traits(), Health: cfg.Health, Stop: c.load.stop,
+		Abandoned: e.abandoned,
+		Home:      &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
 		Cleared:      c.load.cleared,
 		SpareTimeout: cfg.spareTimeout(),
 		Holder:       o,
