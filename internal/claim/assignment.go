@@ -9,11 +9,10 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The statements of a Reader about slots: package order decides which slots to take and to
-// return.
+// The statements of an Ordered about slots: package order decides which slots to take and to return.
 
 // tend runs the next statement about slots, if one is due.
-func (r *Reader) tend() (Did, error) {
+func (r *Ordered) tend() (Did, error) {
 	s, began := r.slots, base.Now()
 	if began < r.restsUntil {
 		return Did{}, nil
@@ -39,7 +38,7 @@ func (r *Reader) tend() (Did, error) {
 	return Did{Statement: true, Looked: look && err == nil}, err
 }
 
-func (r *Reader) look(began time.Duration) error {
+func (r *Ordered) look(began time.Duration) error {
 	s := r.slots
 	list, consumers, err := r.table.Slots()
 	if err == nil && s.lasts() {
@@ -48,7 +47,7 @@ func (r *Reader) look(began time.Duration) error {
 	return err
 }
 
-func (r *Reader) give(list []sqlbatch.OwnedSlot) error {
+func (r *Ordered) give(list []sqlbatch.OwnedSlot) error {
 	s := r.slots
 	if err := r.table.Give(s.term.ID, list); err != nil {
 		return err
@@ -58,7 +57,7 @@ func (r *Reader) give(list []sqlbatch.OwnedSlot) error {
 	return nil
 }
 
-func (r *Reader) take(list []int) error {
+func (r *Ordered) take(list []int) error {
 	s := r.slots
 	got, err := r.table.Take(s.term.ID, table.NewSalt(), list)
 	if err != nil || !s.lasts() {

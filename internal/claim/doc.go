@@ -24,7 +24,7 @@
 //
 // # Failures
 //
-// Those of a Plain are described in plain.go and rescan.go. Those of a Reader:
+// Those of a Plain are described in plain.go and rescan.go. Those of an Ordered:
 //
 //	a statement fails, or its outcome is unknown   package order handles it for each task: see order.Sequencer.Answer
 //	the session was lost                           all messages are read again before new ones are delivered

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -10,27 +11,28 @@ import (
 	"github.com/chanq/chanq/internal/table"
 )
 
-// Ordered reads the messages of an ordered queue. Package order decides which statement is next, the Reader runs it,
-// and the Slots keep the result. This file has the pauses.
+// Ordered reads the messages of an ordered queue. Package order decides which statement is next, Step runs it, and the
+// Slots keep the result. This file has the pauses.
 //
 // Run runs statements one after another, in its own goroutine, until the consumer stops. The feed calls the Slots in
 // another goroutine. At the end Finish runs the remaining statements until the slots are returned.
 type Ordered struct {
-	*Reader
-	cfg    *Config
-	pace   *Pace
-	paused func() bool
-	loop   batch.Loop // used by Run, and then by Finish
+	cfg        *Config
+	pace       *Pace
+	slots      *Slots
+	table      OrderedTable
+	loop       batch.Loop    // used by Run, and then by Finish
+	restsUntil time.Duration // no statement about slots before this time, after a failed one
 
 	// Used by Run.
 	idle   batch.Backoff
 	pollAt time.Duration // when to read next although nothing indicates new messages
 }
 
-// NewOrdered returns the Ordered of a consumer. paused queries the database whether the queue is paused.
-func NewOrdered(s *Slots, t OrderedTable, paused func() bool) *Ordered {
+// NewOrdered returns the Ordered of a consumer.
+func NewOrdered(s *Slots, t OrderedTable) *Ordered {
 	return &Ordered{
-		Reader: NewReader(s, t), cfg: s.cfg, pace: s.pace, paused: paused, loop: s.cfg.loop(), idle: s.cfg.idle(),
+		cfg: s.cfg, pace: s.pace, slots: s, table: t, loop: s.cfg.loop(), idle: s.cfg.idle(),
 	}
 }
 
@@ -126,6 +128,19 @@ func (r *Ordered) account(did Did, b order.Budget) {
 	r.pollAt = base.Now() + r.pace.after(&r.idle, did.Contents, did.Contents >= b.Room)
 }
 
+// due returns when a step might have something to do for the budget; the greatest Duration if the membership has ended.
+func (r *Ordered) due(b order.Budget) time.Duration {
+	s := r.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lasts() {
+		return math.MaxInt64
+	}
+	now := base.Now()
+	_, wait := s.reb.Due(now)
+	return min(max(now+min(wait, math.MaxInt64-now), r.restsUntil), s.seq.Due(b, now))
+}
+
 // pause waits until a statement is due.
 func (r *Ordered) pause(b order.Budget) {
 	s, now := r.cfg.Subscription, base.Now()
@@ -176,7 +191,7 @@ func (r *Ordered) stopIdle(did Did) (stopped bool) {
 	term := r.slots.term
 	rests := r.slots.rests() && (term.noticed == 0 || base.Now() > term.noticed+r.cfg.LeaseFor)
 	if did.Read && !did.Walked { // in a paused queue nothing is due
-		rests = r.paused() && !r.cfg.holds()
+		rests = r.table.Paused() && !r.cfg.holds()
 	}
 	if rests {
 		r.cfg.Halt()

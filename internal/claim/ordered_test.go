@@ -17,7 +17,7 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		q := f.queue
-		o := claim.NewOrdered(f.owned, f, func() bool { return false })
+		o := claim.NewOrdered(f.owned, f)
 		f.send("abcdefg")
 		for i := range f.rows[:6] {
 			f.rows[i].expired = true
@@ -55,7 +55,7 @@ func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 			c.Halt = func() { halted.Store(true) }
 			c.Holder = free{c.Holder}
 		})
-		o := claim.NewOrdered(f.owned, f, func() bool { return false })
+		o := claim.NewOrdered(f.owned, f)
 		o.Run()
 		require.True(t, halted.Load(), "it owned all slots, and they were empty")
 		halted.Store(false)

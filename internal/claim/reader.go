@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -10,36 +9,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// OrderedTable has the statements of a Reader: see table.Ordered.
+// OrderedTable has the statements of an Ordered: see table.Ordered.
 type OrderedTable interface {
 	Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer) error
 	Slots() (list []order.SlotRow, consumers int, err error)
 	Take(consumer [16]byte, salt int64, slots []int) (got []order.Slot, err error)
 	Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error
-}
-
-// Reader runs the statements of the consumer of an ordered queue, one after another. They take and return slots, and
-// read their messages. One goroutine uses it.
-type Reader struct {
-	slots      *Slots
-	table      OrderedTable
-	restsUntil time.Duration // no statement about slots before this time, after a failed one
-}
-
-// NewReader returns a Reader of the messages of s.
-func NewReader(s *Slots, t OrderedTable) *Reader { return &Reader{slots: s, table: t} }
-
-// due returns when a Step might have something to do for the budget; the greatest Duration if the membership has ended.
-func (r *Reader) due(b order.Budget) time.Duration {
-	s := r.slots
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.lasts() {
-		return math.MaxInt64
-	}
-	now := base.Now()
-	_, wait := s.reb.Due(now)
-	return min(max(now+min(wait, math.MaxInt64-now), r.restsUntil), s.seq.Due(b, now))
+	Paused() bool
 }
 
 // Did is the result of a Step.
@@ -56,8 +32,9 @@ type Did struct {
 	Took      time.Duration
 }
 
-// Step runs the next statement, if one is due, and processes its answer.
-func (r *Reader) Step(b order.Budget) (Did, error) {
+// Step runs the next statement, if one is due, and processes its answer. Statements take and return slots, and read
+// their messages.
+func (r *Ordered) Step(b order.Budget) (Did, error) {
 	s := r.slots
 	if term, _, lasts := s.membership.Current(); !lasts || term != s.term {
 		s.reassign(func(now time.Duration) { // all slots are lost
@@ -78,12 +55,12 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 }
 
 // rolledBack reports that the database answered with this error, and undid the statement.
-func (r *Reader) rolledBack(err error) bool {
+func (r *Ordered) rolledBack(err error) bool {
 	return r.slots.cfg.Queue.Classify(err) == sqlbatch.RolledBack
 }
 
 // work runs the next task of the sequencer.
-func (r *Reader) work(b order.Budget) (did Did, err error) {
+func (r *Ordered) work(b order.Budget) (did Did, err error) {
 	s := r.slots
 	s.mu.Lock()
 	t := s.seq.Plan(b, base.Now())
@@ -132,7 +109,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 // unreadable detects a message that cannot be read. After failed reads, those of one message leave out its contents, so
 // that it is known by its ID. If its contents cannot be fetched twice in a row, although its row can be read each time,
 // the message is the cause. The function returns what is known of the message without its contents, or nil.
-func (r *Reader) unreadable(t *order.Task, err error) *table.Row {
+func (r *Ordered) unreadable(t *order.Task, err error) *table.Row {
 	switch {
 	case t.Kind == order.Fetch && err == nil:
 		for _, m := range t.Messages {

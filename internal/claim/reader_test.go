@@ -38,7 +38,7 @@ type fake struct {
 	from   []int64 // where reads began
 	fail   func(op string) error
 	bad    byte // the ID of a message whose contents cannot be read
-	reader *claim.Reader
+	reader *claim.Ordered
 	owned  *claim.Slots
 	here   *claim.Membership
 	queue  *queue // the consumer
@@ -64,7 +64,7 @@ func newFake(t *testing.T, change ...func(*claim.Config)) *fake {
 		}
 	})
 	f.owned = claim.NewSlots(f.queue.pace, f.here)
-	f.reader = claim.NewReader(f.owned, f)
+	f.reader = claim.NewOrdered(f.owned, f)
 	return f
 }
 
@@ -268,6 +268,8 @@ func (f *fake) Take(_ [16]byte, _ int64, list []int) (got []order.Slot, err erro
 	}
 	return got, nil
 }
+
+func (f *fake) Paused() bool { return false }
 
 func (f *fake) Give(_ [16]byte, list []sqlbatch.OwnedSlot) error {
 	if err := f.call("give"); err != nil {

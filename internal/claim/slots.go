@@ -14,7 +14,7 @@ import (
 )
 
 // Slots has the slots that the consumer of an ordered queue owns, with their messages in memory. It is the Source of
-// leases of deliverable messages. Its methods are safe for concurrent use, and run no statements: the Reader runs them.
+// leases of deliverable messages. Its methods are safe for concurrent use, and run no statements: the Ordered runs them.
 type Slots struct {
 	cfg        *Config
 	pace       *Pace
@@ -29,7 +29,7 @@ type Slots struct {
 	mu   sync.Mutex // guards what follows
 	seq  *order.Sequencer
 	reb  *order.Rebalancer
-	term Term // of seq and reb. Only the Reader writes it, and reads it without mu
+	term Term // of seq and reb. Only the Ordered writes it, and reads it without mu
 }
 
 // Limits of what a Sequencer keeps.

@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"time"
 
 	"github.com/chanq/chanq/internal/claim"
@@ -43,12 +42,6 @@ func (c *Consumer) newClaims() {
 	c.claims = claim.NewOrdered(o.slots, &table.Ordered{
 		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
 		LookWithin: min(cfg.spareTimeout(), cfg.LeaseFor),
-	}, func() bool {
-		ctx, cancel := context.WithTimeout(e.abandoned, cfg.spareTimeout())
-		defer cancel()
-		var found table.Stored
-		_, err := c.parts.claim.RunPatient(ctx, q.SQL.Version(), found.Scan)
-		return err == nil && found.Paused
 	})
 }
 

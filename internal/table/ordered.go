@@ -168,6 +168,12 @@ func (o *Ordered) Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error {
 	return o.do(o.SQL.GiveSlots(consumer, slots), nil)
 }
 
+// Paused reports whether the queue is paused. After an error it is not.
+func (o *Ordered) Paused() bool {
+	var found Stored
+	return o.look(o.SQL.Version(), found.Scan) == nil && found.Paused
+}
+
 // Answer collects the rows of a read, a look-up or a fetch. It must not be used before the statement has succeeded.
 type Answer struct {
 	order.Answer
