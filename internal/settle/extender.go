@@ -15,16 +15,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// ExtendTable has the statements of extensions: see table.Table.
-type ExtendTable interface {
-	Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration,
-		skipLocked bool) (changed []sqlbatch.Item, err error)
-	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
-}
-
 // ExtenderConfig configures an Extender.
 type ExtenderConfig struct {
-	Table    ExtendTable
+	Table    Table
 	Traits   sqlbatch.Traits
 	Classify func(error) sqlbatch.Class
 	Health   batch.Health
@@ -325,7 +318,8 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension,
 	if len(items) == 0 {
 		return written, batch.ErrNotAsked
 	}
-	changed, err := x.cfg.Table.Extend(ctx, consumer, items, x.cfg.LeaseFor, skipLocked)
+	changed, _, err := x.cfg.Table.Items(ctx, x.cfg.Table.Build(skipLocked).Extend(consumer, items, x.cfg.LeaseFor),
+		make([]sqlbatch.Item, 0, len(items)))
 	if err != nil {
 		return written, err
 	}
@@ -419,7 +413,7 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, err := x.cfg.Table.Extend(within, consumer, []sqlbatch.Item{l.Item}, d, skip)
+	changed, _, err := x.cfg.Table.Items(within, x.cfg.Table.Build(skip).Extend(consumer, []sqlbatch.Item{l.Item}, d), nil)
 	if err != nil {
 		return false, 0, err
 	}

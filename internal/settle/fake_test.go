@@ -202,45 +202,55 @@ func (f *fake) change(ctx context.Context, op string, items []sqlbatch.Item, rem
 	return changed, false, nil
 }
 
-func (f *fake) Ack(ctx context.Context, items []sqlbatch.Item, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool,
-	error) {
-	return f.change(ctx, "ack", items, true, false)
-}
+// statements are those of a fake: their texts are names, and their arguments are items.
+type statements struct{ sqlbatch.Queue }
 
-func itemsOf[I any](list []I, item func(I) sqlbatch.Item) (items []sqlbatch.Item) {
+func named[I any](text string, list []I, item func(I) sqlbatch.Item) sqlbatch.Statement {
+	st := sqlbatch.Statement{Text: text}
 	for _, i := range list {
-		items = append(items, item(i))
+		st.Args = append(st.Args, item(i))
 	}
-	return items
+	return st
 }
 
 func nacked(i sqlbatch.NackItem) sqlbatch.Item { return i.Item }
 
-func (f *fake) Nack(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool,
-	error) {
-	return f.change(ctx, "nack", itemsOf(items, nacked), false, false)
+func (statements) Ack(items []sqlbatch.Item) sqlbatch.Statement {
+	return named("ack", items, func(i sqlbatch.Item) sqlbatch.Item { return i })
 }
 
-func (f *fake) Snooze(ctx context.Context, items []sqlbatch.NackItem, _ bool, _ []sqlbatch.Item) ([]sqlbatch.Item, bool,
-	error) {
-	return f.change(ctx, "snooze", itemsOf(items, nacked), false, false)
+func (statements) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+	return named("nack", items, nacked)
 }
 
-func (f *fake) Release(ctx context.Context, items []sqlbatch.ReleaseItem, _ bool,
-	_ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
-	return f.change(ctx, "release", itemsOf(items, func(i sqlbatch.ReleaseItem) sqlbatch.Item { return i.Item }), false,
-		false)
+func (statements) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement {
+	return named("snooze", items, nacked)
 }
 
-func (f *fake) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, _ bool,
-	_ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
-	return f.change(ctx, "dead-letter", itemsOf(items, func(i sqlbatch.DeadLetterItem) sqlbatch.Item { return i.Item }),
-		true, false)
+func (statements) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
+	return named("release", items, func(i sqlbatch.ReleaseItem) sqlbatch.Item { return i.Item })
 }
 
-func (f *fake) extend(ctx context.Context, items []sqlbatch.Item) ([]sqlbatch.Item, error) {
-	changed, _, err := f.change(ctx, "extend", items, false, true)
-	return changed, err
+func (statements) DeadLetter(items []sqlbatch.DeadLetterItem) sqlbatch.Statement {
+	return named("dead-letter", items, func(i sqlbatch.DeadLetterItem) sqlbatch.Item { return i.Item })
+}
+
+func (statements) Extend(_ [16]byte, items []sqlbatch.Item, _ time.Duration) sqlbatch.Statement {
+	return named("extend", items, func(i sqlbatch.Item) sqlbatch.Item { return i })
+}
+
+func (f *fake) Build(bool) sqlbatch.Queue { return statements{} }
+
+func (f *fake) AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement {
+	return sql.Ack(items)
+}
+
+func (f *fake) Items(ctx context.Context, st sqlbatch.Statement, _ []sqlbatch.Item) ([]sqlbatch.Item, bool, error) {
+	items := make([]sqlbatch.Item, len(st.Args))
+	for i, arg := range st.Args {
+		items[i] = arg.(sqlbatch.Item)
+	}
+	return f.change(ctx, st.Text, items, st.Text == "ack" || st.Text == "dead-letter", st.Text == "extend")
 }
 
 func (f *fake) Look(_ context.Context, _ time.Duration, ids [][16]byte) (table.Seen, error) {
@@ -270,12 +280,4 @@ func (f *fake) Changed(leases ...*lease.Lease) {
 			f.ended = append(f.ended, l)
 		}
 	}
-}
-
-// extensions is the table of an Extender.
-type extensions struct{ *fake }
-
-func (x extensions) Extend(ctx context.Context, _ [16]byte, items []sqlbatch.Item, _ time.Duration,
-	_ bool) ([]sqlbatch.Item, error) {
-	return x.extend(ctx, items)
 }

@@ -15,18 +15,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Table has the statements of settles. Each returns the items whose rows it has changed: see table.Table.
+// Table has the statements of settles: see table.Table.
 type Table interface {
-	Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool, into []sqlbatch.Item) (changed []sqlbatch.Item,
-		left bool, err error)
-	Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
-		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
-		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool,
-		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
-	DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool,
-		into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Build(skipLocked bool) sqlbatch.Queue
+	AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement
+	// Items returns the items whose rows a statement has changed. left means that the driver might still use its
+	// arguments.
+	Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Alone waits for the turn of a statement that might take long.
 	Alone(ctx context.Context) (done func())
@@ -203,7 +198,7 @@ func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked b
 	defer s.gainTime(ctx, leases)()
 	slices.SortFunc(leases, func(a, b *lease.Lease) int { return table.CompareItems(a.Item, b.Item) })
 	x := s.scratch.Get().(*scratch)
-	changed, left, err := x.settle(ctx, s.cfg.Table, leases[0].Op, leases, skipLocked)
+	changed, left, err := s.cfg.Table.Items(ctx, x.statement(s.cfg.Table, leases, skipLocked), x.changed[:0])
 	if left {
 		return nil, err // the driver still uses the scratch
 	}
@@ -258,10 +253,10 @@ func fingerprint(l *lease.Lease) int64 {
 	return base.Fingerprint(l.Text[:min(len(l.Text), sqlbatch.MaxError)]) // of the stored text
 }
 
-func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*lease.Lease,
-	skipLocked bool) (changed []sqlbatch.Item, left bool, err error) {
-	into := x.changed[:0]
-	switch op {
+// statement returns the statement that settles leases, all in one way.
+func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sqlbatch.Statement {
+	sql := t.Build(skipLocked)
+	switch op := leases[0].Op; op {
 	case lease.Nack, lease.Snooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
@@ -269,28 +264,28 @@ func (x *scratch) settle(ctx context.Context, t Table, op lease.Op, leases []*le
 				Took: l.Took, Error: l.Text})
 		}
 		if op == lease.Snooze {
-			return t.Snooze(ctx, x.nacks, skipLocked, into)
+			return sql.Snooze(x.nacks)
 		}
-		return t.Nack(ctx, x.nacks, skipLocked, into)
+		return sql.Nack(x.nacks)
 	case lease.Dead:
 		x.deadLetters = x.deadLetters[:0]
 		for _, l := range leases {
 			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery,
 				Took: l.Took, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
 		}
-		return t.DeadLetter(ctx, x.deadLetters, skipLocked, into)
+		return sql.DeadLetter(x.deadLetters)
 	case lease.Release:
 		x.releases = x.releases[:0]
 		for _, l := range leases {
 			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.Item, Delivery: l.Delivery})
 		}
-		return t.Release(ctx, x.releases, skipLocked, into)
+		return sql.Release(x.releases)
 	default:
 		x.items = x.items[:0]
 		for _, l := range leases {
 			x.items = append(x.items, l.Item)
 		}
-		return t.Ack(ctx, x.items, skipLocked, into)
+		return t.AckStatement(sql, x.items)
 	}
 }
 

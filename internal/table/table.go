@@ -66,48 +66,14 @@ func CompareItems(a, b sqlbatch.Item) int {
 	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
 }
 
-// A settle changes the rows of items that have their fences, and appends these items to into. left means that the
-// driver might still use the arguments.
-
-// Ack deletes messages, or archives them.
-func (t Table) Ack(ctx context.Context, items []sqlbatch.Item, skipLocked bool,
-	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
-	return t.Part.Items(ctx, t.AckStatement(t.sql(skipLocked), items), into)
+// Items runs a settle, and appends the items whose rows it has changed to into: see session.Part.
+func (t Table) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (changed []sqlbatch.Item,
+	left bool, err error) {
+	return t.Part.Items(ctx, st, into)
 }
 
-// Nack releases messages for later, as failed attempts.
-func (t Table) Nack(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
-	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
-	return t.Part.Items(ctx, t.sql(skipLocked).Nack(items), into)
-}
-
-// Snooze releases messages for later, without counting an attempt.
-func (t Table) Snooze(ctx context.Context, items []sqlbatch.NackItem, skipLocked bool,
-	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
-	return t.Part.Items(ctx, t.sql(skipLocked).Snooze(items), into)
-}
-
-// Release releases messages, without counting an attempt.
-func (t Table) Release(ctx context.Context, items []sqlbatch.ReleaseItem, skipLocked bool,
-	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
-	return t.Part.Items(ctx, t.sql(skipLocked).Release(items), into)
-}
-
-// DeadLetter moves messages to the dead ones.
-func (t Table) DeadLetter(ctx context.Context, items []sqlbatch.DeadLetterItem, skipLocked bool,
-	into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error) {
-	return t.Part.Items(ctx, t.sql(skipLocked).DeadLetter(items), into)
-}
-
-// Extend makes leases last at least d from now, by the database's clock.
-func (t Table) Extend(ctx context.Context, consumer [16]byte, items []sqlbatch.Item, d time.Duration,
-	skipLocked bool) (changed []sqlbatch.Item, err error) {
-	changed, _, err = t.Part.Items(ctx, t.sql(skipLocked).Extend(consumer, items, d),
-		make([]sqlbatch.Item, 0, len(items)))
-	return changed, err
-}
-
-func (t Table) sql(skipLocked bool) sqlbatch.Queue {
+// Build builds settles and extensions, which may leave out locked rows.
+func (t Table) Build(skipLocked bool) sqlbatch.Queue {
 	if skipLocked {
 		return t.SQL.SkipLocked()
 	}
