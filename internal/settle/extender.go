@@ -301,10 +301,8 @@ func prolong(l *lease.Lease, end time.Duration) (held bool) {
 // acked in a transaction, which locks their rows: they count as written.
 func (x *Extender) write(ctx context.Context, extensions []*lease.Extension,
 	skipLocked bool) (written []*lease.Extension, err error) {
-	slices.SortFunc(extensions, func(a, b *lease.Extension) int {
-		return table.CompareItems(a.Lease.Item,
-			b.Lease.Item)
-	})
+	item := func(e *lease.Extension) sqlbatch.Item { return e.Lease.Item }
+	slices.SortFunc(extensions, func(a, b *lease.Extension) int { return table.CompareItems(item(a), item(b)) })
 	items := make([]sqlbatch.Item, 0, len(extensions))
 	start := base.Now()
 	consumer, ends := x.cfg.Until() // before final: it is the consumer of the leases that are not
@@ -323,14 +321,11 @@ func (x *Extender) write(ctx context.Context, extensions []*lease.Extension,
 	if err != nil {
 		return written, err
 	}
-	slices.SortFunc(changed, table.CompareItems)
-	for _, e := range extensions {
-		if _, held := slices.BinarySearchFunc(changed, e.Lease.Item, table.CompareItems); held {
-			prolong(e.Lease, min(lease.After(start, x.cfg.LeaseFor), ends))
-			written = append(written, e)
-		}
+	held := front(extensions, changed, item)
+	for _, e := range held {
+		prolong(e.Lease, min(lease.After(start, x.cfg.LeaseFor), ends))
 	}
-	return written, nil
+	return append(written, held...), nil
 }
 
 // absent looks up leases that an extension did not return. It leaves out leases whose rows are locked.

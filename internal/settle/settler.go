@@ -207,26 +207,29 @@ func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked b
 	if err != nil {
 		return nil, err
 	}
-	return front(leases, changed), nil
+	return front(leases, changed, itemOf), nil
 }
 
-// front moves the leases whose items were changed to the front, and returns them. leases are in the order of
+func itemOf(l *lease.Lease) sqlbatch.Item { return l.Item }
+
+// front moves the values whose items were changed to the front, and returns them. values are in the order of
 // table.CompareItems.
-func front(leases []*lease.Lease, changed []sqlbatch.Item) []*lease.Lease {
+func front[V any](values []V, changed []sqlbatch.Item, item func(V) sqlbatch.Item) []V {
 	if !slices.IsSortedFunc(changed, table.CompareItems) {
 		slices.SortFunc(changed, table.CompareItems)
 	}
 	n := 0
-	for i, l := range leases {
-		for len(changed) > 0 && table.CompareItems(changed[0], l.Item) < 0 {
+	for i, v := range values {
+		it := item(v)
+		for len(changed) > 0 && table.CompareItems(changed[0], it) < 0 {
 			changed = changed[1:]
 		}
-		if len(changed) > 0 && changed[0] == l.Item {
-			leases[i], leases[n] = leases[n], l
+		if len(changed) > 0 && changed[0] == it {
+			values[i], values[n] = values[n], v
 			n++
 		}
 	}
-	return leases[:n]
+	return values[:n]
 }
 
 // gainTime makes a lease last for a statement that has more time than usual, and as long again after it: nothing can
