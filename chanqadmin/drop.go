@@ -21,9 +21,10 @@ import (
 // The batches, results and progress of the queue's jobs are deleted too. Its schedules and its subscriptions of topics stay, until
 // you call chanqcron.Schedules.Remove and chanqtopic.Unsubscribe: their programs report the missing queue.
 //
-// Running consumers end with ErrNoSchema, and sends fail with it. The user needs permission to drop the queue's tables, to read them,
-// and to delete from chanq__queues, chanq__consumers, chanq__samples and the tables of chanqjobs. Drop costs a few round trips, and uses Dialect, Schema and
-// Label of cfg. Limit, PerSecond and DryRun of c must be zero. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
+// Running consumers, chanqjobs.Batches and chanqjobs.Deaths end with ErrNoSchema, and sends fail with it. The user needs permission to
+// drop the queue's tables, to read them and chanq__tables, and to delete from chanq__queues, chanq__consumers, chanq__samples and the
+// tables of chanqjobs. Drop costs a few round trips, and uses Dialect, Schema and Label of cfg. Limit, PerSecond and DryRun of c must be
+// zero. On SQLite a goroutine that holds a transaction must not call it: see chanq.Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change) error {
 	return drop(ctx, db, queue, cfg, c, func(found table.Counts) error {
 		if n := found.Ready + found.Scheduled + found.Leased + found.Dead + found.Done; n > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
 	"github.com/chanq/chanq/mssqltest"
 	"github.com/chanq/chanq/prove/testdb"
@@ -122,6 +123,7 @@ func TestATickCostsTwoStatementsAndOneInEachOtherProcess(t *testing.T) {
 			}
 			c.mu.Unlock()
 		}
+		w.Logf("of 3 processes and 9 ticks: %v", total)
 		require.Equal(w, 9, total["sends"])
 		require.LessOrEqual(w, total["ticks"], 3*9)
 		require.GreaterOrEqual(w, total["ticks"], 9)
@@ -486,5 +488,47 @@ func TestTheLifeOfASchedule(t *testing.T) {
 		_, err := c.Send(w.Soon(), "b")
 		require.NoError(w, err)
 		require.ErrorIs(w, c.Remove(w.Soon(), "a"), chanqcron.ErrNoSchedule)
+	})
+}
+
+// Its schedules stay. They neither delay those of another queue, nor fill the log, and go on when the queue is made again.
+func TestADroppedQueueIsReportedUntilItsSchedulesAreRemoved(t *testing.T) {
+	onEach(t, engines, func(w *world) {
+		second := schedule{Line: "every 1s", Overlap: true, CatchUp: chanqcron.CatchUpAll}
+		named := func(s schedule, name string) schedule { s.Name = name; return s }
+		w.ensure(named(second, "a"), named(second, "b"))
+		c := w.cron()
+		failed := make(chan error, 1000)
+		c.Failed = func(err error) { failed <- err }
+		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "jobs", chanq.Config{}, chanqadmin.Change{}))
+		defer w.run(c)()
+		other := &world{w.World, w.Queue("other", chanq.Config{History: chanq.HistoryOff})}
+		healthy := chanqcron.New(w.DB, other.jobs)
+		require.NoError(w, healthy.Ensure(w.Soon(), named(second, "healthy")))
+		defer w.run(healthy)()
+		w.Eventually("5 messages of the other schedule are sent", func() bool { return testdb.Stats(w, other.jobs).Ready >= 5 })
+		requireEach(w, 1, 5, other.ticks(other.take()["healthy"]))
+
+		err := testdb.Receive(w, failed, "a report")
+		require.ErrorIs(w, err, chanq.ErrNoSchema)
+		for _, name := range []string{"a", "b"} {
+			require.ErrorContains(w, err, fmt.Sprintf(`tick schedule %q`, name))
+			require.ErrorContains(w, err, fmt.Sprintf("or remove the schedule, for example by the command: chanq schedule remove %q", name))
+			_, err := c.Send(w.Soon(), name)
+			require.ErrorIs(w, err, chanq.ErrNoSchema)
+		}
+		list, err := c.List(w.Soon())
+		require.NoError(w, err)
+		require.Equal(w, []string{"jobs", "jobs", "other"}, []string{list[0].Queue, list[1].Queue, list[2].Queue})
+		if w.Engine.Bubble {
+			require.LessOrEqual(w, len(failed), 3, "the pauses grow")
+		}
+
+		require.NoError(w, c.Remove(w.Soon(), "b"))
+		w.Queue("jobs", chanq.Config{History: chanq.HistoryOff})
+		w.Eventually("a schedule of the new queue is sent", func() bool { return testdb.Stats(w, w.jobs).Ready >= 3 })
+		all := w.take()
+		requireEach(w, 1, 3, w.ticks(all["a"]))
+		require.Empty(w, all["b"])
 	})
 }

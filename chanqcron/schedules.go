@@ -186,6 +186,8 @@ func failed(op, name string, err error) error {
 		return nil
 	case name == "":
 		return fmt.Errorf("chanq: %s schedules: %w", op, err)
+	case errors.Is(err, chanq.ErrNoSchema): // of its queue
+		err = fmt.Errorf("%w; or remove the schedule, for example by the command: chanq schedule remove %q", err, name)
 	}
 	return fmt.Errorf("chanq: %s schedule %.120q: %w", op, name, err)
 }

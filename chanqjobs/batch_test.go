@@ -592,6 +592,36 @@ func TestBadInputOfBatches(t *testing.T) {
 	})
 }
 
+// A client does not know the outcome of a SendTx and repeats it, while the first transaction is still open.
+func TestARepeatedBatchWaitsForTheFirstOne(t *testing.T) {
+	onEachBatch(t, batchEngines, func(w *batchWorld) {
+		faults, db := w.Connect()
+		_, client := w.processOn(faults, db)
+		for i, end := range []error{nil, errBad} {
+			batch, repeated := chanqjobs.NewBatch(), make(chan error, 1)
+			err := w.inTx(func(ctx context.Context, tx *sql.Tx) error {
+				require.NoError(w, w.SendTx(ctx, tx, batch, report.New("all"), pieces(1, 2)...))
+				go func() {
+					repeated <- chanq.InTx(w.Soon(), db, func(ctx context.Context, tx *sql.Tx) error {
+						return client.SendTx(ctx, tx, batch, report.New("all"), pieces(1, 2)...)
+					})
+				}()
+				time.Sleep(50 * time.Millisecond)
+				require.Empty(w, repeated, "it waits")
+				return end
+			})
+			require.Equal(w, end, err)
+			err = testdb.Receive(w, repeated, "the repetition")
+			if end == nil {
+				require.ErrorIs(w, err, chanqjobs.ErrBatchSent)
+			} else {
+				require.NoError(w, err)
+			}
+			require.Equal(w, 2*(i+1), testdb.Counted(w, w.jobs).Ready)
+		}
+	})
+}
+
 func TestBatchesNameTheirMigration(t *testing.T) {
 	testdb.OnEach(t, batchBubbles, func(w *testdb.World) {
 		jobs := jobsOf(w, "jobs", chanq.Config{})

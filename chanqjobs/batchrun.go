@@ -43,8 +43,8 @@ const (
 )
 
 // Run sends the done jobs of batches, until ctx is cancelled, and then returns nil. It returns ErrNoSchema if the table is
-// missing, and ErrNewerSchema if this program is too old for it. It reports all other errors to Failed, and goes on.
-// Several processes can run it: they share the work.
+// missing or the queue was dropped, and ErrNewerSchema if this program is too old. It reports all other errors to Failed,
+// and goes on. Several processes share the work.
 //
 // While a batch of the queue is open, it polls each second, with one read that costs one seek per open batch. So done is
 // sent within a second. Without one, it polls every 10 s; after SendTx in this process, each second for a minute. To
@@ -74,6 +74,9 @@ func (b *Batches) Run(ctx context.Context) error {
 		}
 		pause := least
 		if err != nil {
+			if err := gone(ctx, b.db, b.names); err != nil {
+				return err
+			}
 			b.Failed(err)
 		} else if open == 0 && time.Now().After(expecting) {
 			pause = max(least, idleEvery)

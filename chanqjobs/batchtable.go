@@ -42,9 +42,9 @@ func batchNames(ctx context.Context, db *sql.DB, cfg chanq.Config) (chanq.Names,
 
 // The statements. The words in braces that are not of Names.SQL differ per database: see batchText.
 const (
-	// batchAddText adds nothing if the batch is stored already.
+	// batchAddText adds nothing if the batch is stored already. It waits for a transaction that has stored it.
 	batchAddText = `INSERT INTO {chanq__batches} (id, last, queue, sent, done, made_at, done_at){output id}
-SELECT ?1, ?2, ?3, ?4, ?5, {now}, ?6 * {now} WHERE NOT EXISTS (SELECT 1 FROM {chanq__batches} WHERE id = ?1){returning id}`
+SELECT ?1, ?2, ?3, ?4, ?5, {now}, ?6 * {now} WHERE {absent}{returning id}`
 	// batchHoldText keeps the batch from being marked done until the end of the transaction. Others who add do not wait. It
 	// also returns 1 if a job has one of some numbers.
 	batchHoldText = `SELECT done_at, CASE WHEN EXISTS (SELECT 1 FROM {live} AS q WHERE q.id >= ?3 AND q.id <= ?4) THEN 1 ELSE 0 END AS taken
@@ -98,6 +98,7 @@ const (
 func batchText(n chanq.Names, text string) string {
 	words := []string{
 		"{output id}", "",
+		"{absent}", "true ON CONFLICT DO NOTHING",
 		"{returning id}", "\nRETURNING id",
 		"{output done}", "",
 		"{returning done}", "\nRETURNING sent, done",
@@ -129,6 +130,7 @@ func batchText(n chanq.Names, text string) string {
 		}
 		words = append([]string{
 			"{output id}", "\nOUTPUT inserted.id",
+			"{absent}", "NOT EXISTS (SELECT 1 FROM {chanq__batches} WITH (READCOMMITTEDLOCK) WHERE id = ?1)",
 			"{returning id}", "",
 			"{output done}", "\nOUTPUT inserted.sent, inserted.done",
 			"{returning done}", "",

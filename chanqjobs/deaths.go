@@ -85,6 +85,9 @@ func (d *Deaths) Run(ctx context.Context) error {
 		next := time.Now().Add(deathsEvery)
 		more, err := r.round(ctx)
 		if err != nil && ctx.Err() == nil {
+			if err := gone(ctx, d.q.DB(), names); err != nil {
+				return err
+			}
 			d.Failed(fmt.Errorf("chanq: deaths of %s: %w", d.q.Label(), err))
 		}
 		if !more {

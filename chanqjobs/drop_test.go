@@ -1,6 +1,8 @@
 package chanqjobs_test
 
 import (
+	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -45,5 +47,23 @@ func TestADroppedQueueTakesItsBatchesResultsAndProgressAlong(t *testing.T) {
 		again.run(again.Batches)
 		time.Sleep(1500 * time.Millisecond)
 		require.Empty(w, again.done())
+	})
+}
+
+// As consumers do.
+func TestBatchesAndDeathsEndWithTheirQueue(t *testing.T) {
+	onEachBatch(t, engines, func(w *batchWorld) {
+		w.send(1)
+		deaths := chanqjobs.NewDeaths(w.jobs, func(context.Context, *sql.Tx, chanqadmin.Entry) error { return nil })
+		ended := make(chan error, 2)
+		for _, run := range []chanqjobs.Part{w.Run, deaths.Run} {
+			go func() { ended <- run(w.Soon()) }()
+		}
+		time.Sleep(1500 * time.Millisecond)
+		require.Empty(w, ended)
+		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), w.Tables(), "jobs", chanq.Config{}, chanqadmin.Change{}))
+		for range cap(ended) {
+			require.ErrorIs(w, testdb.Receive(w, ended, "the end"), chanq.ErrNoSchema)
+		}
 	})
 }

@@ -13,23 +13,18 @@ import (
 )
 
 // onceTables has a row for each key of Once. until is when its period is over, in Unix milliseconds. Keys are bytes, which
-// all databases compare exactly. The index of until leads to the rows that are trimmed. On PostgreSQL it is not UNIQUE:
-// two first calls in one millisecond would meet there, where ON CONFLICT does not look, and one would fail.
+// all databases compare exactly. The index leads to the rows that are trimmed.
 var onceTables = chanq.Tables{Name: "once", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
 	key := "{bytes}"
 	if d == chanq.DialectSQLServer {
 		key = fmt.Sprintf("varbinary(%d)", mostOnce) // which an index can have
 	}
-	unique, index := ",\n  UNIQUE (until, name, item)", []string(nil)
-	if d == chanq.DialectPostgres {
-		unique, index = "", []string{"CREATE INDEX chanq__once_until ON {chanq__once} (until)"}
-	}
-	return append([]string{strings.NewReplacer("{key}", key, "{unique}", unique).Replace(`{create chanq__once} (
+	return []string{strings.ReplaceAll(`{create chanq__once} (
   name  {key} NOT NULL,
   item  {key} NOT NULL,
   until bigint NOT NULL,
-  PRIMARY KEY (name, item){unique}
-)`)}, index...)
+  PRIMARY KEY (name, item)
+)`, "{key}", key), trimIndex(d, "chanq__once", "until")}
 }}
 
 const (

@@ -14,8 +14,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// progressTables has a row for each job that has reported its progress or saved its state. Times are Unix milliseconds. The index of the UNIQUE constraint leads to
-// the rows that are trimmed.
+// progressTables has a row for each job that has reported its progress or saved its state. Times are Unix milliseconds.
+// The index leads to the rows that are trimmed.
 var progressTables = chanq.Tables{Name: "progress", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
 	id := map[chanq.Dialect]string{chanq.DialectPostgres: "uuid", chanq.DialectSQLServer: "binary(16)"}[d]
 	return []string{strings.ReplaceAll(`{create chanq__progress} (
@@ -26,9 +26,8 @@ var progressTables = chanq.Tables{Name: "progress", Version: 1, MinVersion: 1, C
   done  bigint NOT NULL DEFAULT 0,
   note  {text} NOT NULL DEFAULT '',
   state {bytes} NULL,
-  PRIMARY KEY (queue, id),
-  UNIQUE (at, queue, id)
-)`, "{id}", cmp.Or(id, "BLOB"))}
+  PRIMARY KEY (queue, id)
+)`, "{id}", cmp.Or(id, "BLOB")), trimIndex(d, "chanq__progress", "at")}
 }}
 
 const (

@@ -105,6 +105,29 @@ func TestAFormerHolderCannotReport(t *testing.T) {
 	})
 }
 
+// Goroutines of a handler have a Reporter each, and their first reports come in the same moment.
+func TestSeveralReportersOfAJobReport(t *testing.T) {
+	const jobs, reporters = 100, 8
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		ms := make([]chanq.Message[chanqjobs.Job], jobs)
+		for i := range ms {
+			ms[i] = charge.New(7)
+		}
+		testdb.Send(w, q, ms...)
+		for _, l := range testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), jobs) {
+			reported := make(chan error, reporters)
+			for range reporters {
+				go func() { reported <- chanqjobs.ReporterOf(q, l).Report(w.Soon(), 0.5, "half") }()
+			}
+			for range reporters {
+				require.NoError(w, testdb.Receive(w, reported, "a report"))
+			}
+		}
+	})
+}
+
 // In an ordered queue the fence of a delivery is stored later than the delivery.
 func TestAJobOfAnOrderedQueueReports(t *testing.T) {
 	testdb.OnEach(t, engines, func(w *testdb.World) {

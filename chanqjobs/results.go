@@ -39,8 +39,8 @@ func (e *DeadError) Error() string {
 // Is reports whether target is ErrDead.
 func (e *DeadError) Is(target error) bool { return target == ErrDead }
 
-// resultTables has a row for each result of a job. Times are Unix milliseconds. The index of the UNIQUE constraint leads to the results that
-// are trimmed.
+// resultTables has a row for each result of a job. Times are Unix milliseconds. The index leads to the results that are
+// trimmed.
 var resultTables = chanq.Tables{Name: "results", Version: 1, MinVersion: 1, Create: func(d chanq.Dialect, _ int) []string {
 	id := map[chanq.Dialect]string{chanq.DialectPostgres: "uuid", chanq.DialectSQLServer: "binary(16)"}[d]
 	return []string{strings.ReplaceAll(`{create chanq__results} (
@@ -48,9 +48,8 @@ var resultTables = chanq.Tables{Name: "results", Version: 1, MinVersion: 1, Crea
   id     {id} NOT NULL,
   result {bytes} NOT NULL,
   until  bigint NOT NULL,
-  PRIMARY KEY (queue, id),
-  UNIQUE (until, queue, id)
-)`, "{id}", cmp.Or(id, "BLOB"))}
+  PRIMARY KEY (queue, id)
+)`, "{id}", cmp.Or(id, "BLOB")), trimIndex(d, "chanq__results", "until")}
 }}
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,6 +94,26 @@ func TestAResultIsAwaited(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(tired) })
 		_, err = chanqjobs.Await[sum](ctx, q, testdb.Send(w, q, charge.New(1))[0])
 		require.ErrorIs(w, err, tired)
+	})
+}
+
+func TestAWaiterCostsOneStatementPerSecond(t *testing.T) {
+	testdb.OnEach(t, inBubbles, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
+		id := testdb.Send(w, q, charge.New(7))[0]
+		reads := 0
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if op.Kind != faultdb.Prepare && strings.Contains(statement(op), "chanq__results") {
+				reads++
+			}
+			return faultdb.Fault{}
+		})
+		ctx, cancel := context.WithTimeout(w.Soon(), 100*time.Second)
+		defer cancel()
+		_, err := chanqjobs.Await[sum](ctx, q, id)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.InDelta(w, 107, reads, 2, "8 in the first 1.3 s, and then one per second")
 	})
 }
 
@@ -222,6 +243,49 @@ func TestAJobOfAnotherQueueHasNoResultAndNoProgress(t *testing.T) {
 		dead, err := testdb.Admin(other).Get(w.Soon(), id)
 		require.NoError(w, err)
 		require.Contains(w, dead.LastError, "is of the queue other, not of jobs")
+	})
+}
+
+// Calls for one job store their results in the same moment, like those of a holder that has lost its lease and of the next one. The
+// statements of SQLite and PostgreSQL never fail for this, so no transaction is repeated.
+func TestOneOfManyCallsForAJobStoresItsResult(t *testing.T) {
+	const jobs, calls = 100, 8
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		q := jobsOf(w, "jobs", chanq.Config{History: chanq.HistoryOff})
+		m := doubling(w, q, chanqjobs.Options{})
+		ms := make([]chanq.Message[chanqjobs.Job], jobs)
+		for i := range ms {
+			ms[i] = charge.New(7)
+		}
+		testdb.Send(w, q, ms...)
+		var stores atomic.Int64
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if op.Kind != faultdb.Prepare && strings.Contains(op.Text, "INSERT INTO") && strings.Contains(op.Text, "chanq__results") {
+				stores.Add(1)
+			}
+			return faultdb.Fault{}
+		})
+		for _, l := range testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), jobs) {
+			ended := make(chan error, calls)
+			for range calls {
+				go func() { ended <- m.Handle(w.Soon(), l) }()
+			}
+			acked := 0
+			for range calls {
+				switch err := testdb.Receive(w, ended, "a call"); {
+				case err == nil:
+					acked++
+				case !errors.Is(err, chanq.ErrLeaseLost):
+					require.ErrorIs(w, err, chanq.ErrSettled)
+				}
+			}
+			require.Equal(w, 1, acked)
+		}
+		w.Faults.Inject(nil)
+		require.Equal(w, jobs, results(w, q))
+		if q.Names().Dialect != chanq.DialectSQLServer {
+			require.EqualValues(w, jobs*calls, stores.Load())
+		}
 	})
 }
 

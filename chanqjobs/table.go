@@ -27,6 +27,17 @@ func typed(n chanq.Names, text string) string {
 	return n.SQL(text)
 }
 
+// trimIndex returns the text of an index that leads to the rows of a table that are trimmed. It is not UNIQUE: on PostgreSQL
+// two first rows of one key would meet there if they have the same millisecond. ON CONFLICT looks at the primary key only, so
+// one of their statements would fail.
+func trimIndex(d chanq.Dialect, table, column string) string {
+	on := "{" + table + "}"
+	if d == chanq.DialectSQLite { // which accepts no schema here
+		on = table
+	}
+	return fmt.Sprintf("CREATE INDEX %s_%s ON %s (%s)", table, column, on, column)
+}
+
 // idArg returns an ID as an argument.
 func idArg(n chanq.Names, id chanq.ID) any {
 	if n.Dialect == chanq.DialectPostgres {
@@ -90,6 +101,15 @@ func missing(ctx context.Context, db *sql.DB, n chanq.Names, tables chanq.Tables
 	cfg := chanq.Config{Dialect: n.Dialect, Schema: n.Schema, Durability: chanq.DurabilityAsIs}
 	if _, err := chanq.MigrateTables(ctx, db, cfg, tables); errors.Is(err, chanq.ErrNoSchema) {
 		return howToMigrate(err)
+	}
+	return nil
+}
+
+// gone returns ErrNoSchema if the queue was dropped. Call it after a statement has failed. It costs a round trip.
+func gone(ctx context.Context, db *sql.DB, n chanq.Names) error {
+	cfg := chanq.Config{Dialect: n.Dialect, Schema: n.Schema, Durability: chanq.DurabilityAsIs}
+	if _, err := chanq.StoredConfig(ctx, db, n.Queue, cfg); errors.Is(err, chanq.ErrNoSchema) {
+		return err
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ CREATE ROLE chanq_producer NOLOGIN;
 CREATE ROLE chanq_consumer NOLOGIN;
 CREATE ROLE chanq_operator NOLOGIN;
 
--- The migrator creates and owns the tables: chanq migrate orders.
+-- The migrator creates and owns the tables: chanq migrate orders. So it can also drop the queue: chanq drop
+-- reads chanq__tables, and deletes its rows from shared tables, such as chanq__queues and chanq__results.
 GRANT USAGE, CREATE ON SCHEMA public TO chanq_migrator;
 GRANT USAGE ON SCHEMA public TO chanq_producer, chanq_consumer, chanq_operator;
 

@@ -83,3 +83,7 @@ GRANT SELECT ON dbo.chanq__tables TO chanq_producer, chanq_consumer, chanq_opera
 GRANT SELECT ON dbo.chanq__subscriptions TO chanq_producer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq__subscriptions TO chanq_consumer; -- its program subscribes
 GRANT SELECT, DELETE ON dbo.chanq__subscriptions TO chanq_operator;
+
+-- Part 9, if the migrator also drops queues: chanq drop reads chanq__tables, and deletes the rows of the
+-- queue from shared tables, such as chanq__queues and chanq__results.
+GRANT DELETE ON SCHEMA::dbo TO chanq_migrator;

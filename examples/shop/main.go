@@ -1,5 +1,5 @@
 // Command shop is a web shop without the web: a checkout stores an order and its jobs in one transaction, and workers in any number of
-// processes do the rest.
+// processes do the rest. Its statements are for SQLite and PostgreSQL.
 //
 //	checkout ─▶ charge ─▶ ship ─▶ receipt (a mail)
 //	        └─▶ lapse, an hour later: an order that could not be charged is cancelled
@@ -128,7 +128,7 @@ func open(ctx context.Context, db *sql.DB, w world) (*shop, error) {
 // checkout stores an order and its jobs, or nothing. The client repeats it with the same ID until it returns nil.
 func (s *shop) checkout(ctx context.Context, o order) error {
 	return chanq.InTx(ctx, s.db, func(ctx context.Context, tx *sql.Tx) error {
-		const text = "INSERT INTO orders (id, customer, cents, state) VALUES (?, ?, ?, 'new') ON CONFLICT (id) DO NOTHING"
+		const text = "INSERT INTO orders (id, customer, cents, state) VALUES ($1, $2, $3, 'new') ON CONFLICT (id) DO NOTHING"
 		if added, err := changed(tx.ExecContext(ctx, text, o.ID, o.Customer, o.Cents)); err != nil || !added {
 			return err // nil: an earlier call has stored it
 		}
@@ -158,7 +158,7 @@ func (s *shop) work(ctx context.Context) error {
 // does not lapse.
 func (s *shop) charge(ctx context.Context, lease *chanq.Lease[order]) error {
 	o := lease.Body
-	const begin = "UPDATE orders SET state = 'charging' WHERE id = ? AND state IN ('new', 'charging')"
+	const begin = "UPDATE orders SET state = 'charging' WHERE id = $1 AND state IN ('new', 'charging')"
 	if open, err := changed(s.db.ExecContext(ctx, begin, o.ID)); err != nil || !open {
 		return err // nil: it has lapsed
 	}
@@ -170,7 +170,7 @@ func (s *shop) charge(ctx context.Context, lease *chanq.Lease[order]) error {
 		return err
 	}
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = ?", o.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, "UPDATE orders SET state = 'paid' WHERE id = $1", o.ID); err != nil {
 			return err
 		}
 		_, err := s.jobs.SendTx(ctx, tx, ship.New(o))
@@ -179,7 +179,7 @@ func (s *shop) charge(ctx context.Context, lease *chanq.Lease[order]) error {
 }
 
 // giveUp lets an order lapse, unless another attempt was paid.
-const giveUp = "UPDATE orders SET state = 'new' WHERE id = ? AND state = 'charging'"
+const giveUp = "UPDATE orders SET state = 'new' WHERE id = $1 AND state = 'charging'"
 
 // died is called once for each dead job. If the bank never answered, it might have the money: ask it before you discard the dead job.
 func (s *shop) died(ctx context.Context, tx *sql.Tx, dead chanqadmin.Entry) error {
@@ -193,7 +193,7 @@ func (s *shop) died(ctx context.Context, tx *sql.Tx, dead chanqadmin.Entry) erro
 
 func (s *shop) ship(ctx context.Context, lease *chanq.Lease[order]) error {
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		for _, text := range []string{"INSERT INTO parcels (order_id) VALUES (?)", "UPDATE orders SET state = 'shipped' WHERE id = ?"} {
+		for _, text := range []string{"INSERT INTO parcels (order_id) VALUES ($1)", "UPDATE orders SET state = 'shipped' WHERE id = $1"} {
 			if _, err := tx.ExecContext(ctx, text, lease.Body.ID); err != nil {
 				return err
 			}
@@ -211,7 +211,7 @@ func (s *shop) receipt(ctx context.Context, lease *chanq.Lease[order]) error {
 // lapse cancels an order without money.
 func (s *shop) lapse(ctx context.Context, lease *chanq.Lease[string]) error {
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		const text = "UPDATE orders SET state = iif(state = 'new', 'lapsed', state) WHERE id = ? RETURNING state = 'charging'"
+		const text = "UPDATE orders SET state = CASE state WHEN 'new' THEN 'lapsed' ELSE state END WHERE id = $1 RETURNING state = 'charging'"
 		charging := false
 		err := tx.QueryRowContext(ctx, text, lease.Body).Scan(&charging)
 		if charging {
@@ -225,7 +225,7 @@ func (s *shop) lapse(ctx context.Context, lease *chanq.Lease[string]) error {
 func (s *shop) report(ctx context.Context, lease *chanq.Lease[struct{}]) error {
 	tick, _ := chanqcron.Tick(&lease.Delivery)
 	return s.done(ctx, &lease.Delivery, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO reports (day, orders) SELECT ?, COUNT(*) FROM parcels WHERE true ON CONFLICT DO NOTHING",
+		_, err := tx.ExecContext(ctx, "INSERT INTO reports (day, orders) SELECT $1, COUNT(*) FROM parcels WHERE true ON CONFLICT DO NOTHING",
 			tick.Format(time.DateOnly))
 		return err
 	})

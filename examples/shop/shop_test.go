@@ -17,6 +17,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqtest"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
@@ -67,11 +68,11 @@ func opened(t *testing.T) (*shop, *fakes, *sql.DB) {
 }
 
 func state(t *testing.T, s *shop, id string) (state string) {
-	require.NoError(t, s.db.QueryRow("SELECT state FROM orders WHERE id = ?", id).Scan(&state))
+	require.NoError(t, s.db.QueryRow("SELECT state FROM orders WHERE id = $1", id).Scan(&state))
 	return state
 }
 
-func number(t *testing.T, db *sql.DB, query string) (n int) {
+func number(t testdb.T, db *sql.DB, query string) (n int) {
 	require.NoError(t, db.QueryRow(query).Scan(&n))
 	return n
 }

@@ -3,50 +3,50 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
-	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-// ledger is a world in a file: a bank and a mail server that know repetitions by their keys.
+// ledger is a world with rows: a bank and a mail server that know repetitions by their keys.
 type ledger struct{ db *sql.DB }
 
-// openBoth opens the shop and its world.
-func openBoth(ctx context.Context, dir string) (*shop, ledger, error) {
-	db, err := embedded.Open(filepath.Join(dir, "market.db"))
-	world, failed := embedded.Open(filepath.Join(dir, "world.db"))
-	if err := errors.Join(err, failed); err != nil {
-		return nil, ledger{}, err
-	}
-	_, err = world.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS charged (key TEXT PRIMARY KEY, cents INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS mails (key TEXT PRIMARY KEY, text TEXT NOT NULL)`)
-	s, failed := open(ctx, db, ledger{world})
-	return s, ledger{world}, errors.Join(err, failed)
-}
+const rows = `
+CREATE TABLE charged (key TEXT PRIMARY KEY, cents INTEGER NOT NULL);
+CREATE TABLE mails (key TEXT PRIMARY KEY, text TEXT NOT NULL)`
 
 func (l ledger) Charge(ctx context.Context, key string, o order) error {
-	_, err := l.db.ExecContext(ctx, "INSERT INTO charged VALUES (?, ?) ON CONFLICT DO NOTHING", key, o.Cents)
+	_, err := l.db.ExecContext(ctx, "INSERT INTO charged VALUES ($1, $2) ON CONFLICT DO NOTHING", key, o.Cents)
 	return err
 }
 
 func (l ledger) Mail(ctx context.Context, key, _, text string) error {
-	_, err := l.db.ExecContext(ctx, "INSERT INTO mails VALUES (?, ?) ON CONFLICT DO NOTHING", key, text)
+	_, err := l.db.ExecContext(ctx, "INSERT INTO mails VALUES ($1, $2) ON CONFLICT DO NOTHING", key, text)
 	return err
 }
 
+var engines = []testdb.Engine{testdb.SQLite, testdb.Postgres}
+
+// place is the database of a worker.
+type place struct{ Engine, Address string }
+
 // workProcess is a worker in a process of its own.
-func workProcess(ctx context.Context, dir string, _ <-chan string) error {
-	s, _, err := openBoth(ctx, dir)
+func workProcess(ctx context.Context, p place, _ <-chan string) error {
+	i := slices.IndexFunc(engines, func(e testdb.Engine) bool { return e.Name == p.Engine })
+	c, err := engines[i].Connect(p.Address)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(c)
+	s, err := open(ctx, db, ledger{db})
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,15 @@ func workProcess(ctx context.Context, dir string, _ <-chan string) error {
 
 func TestThousandsOfCheckoutsSurviveKills(t *testing.T) {
 	testdb.Long(t)
+	testdb.OnEach(t, engines, thousands)
+}
+
+func thousands(t *testdb.World) {
 	const orders = 5000
-	dir := t.TempDir()
-	s, l, err := openBoth(t.Context(), dir)
+	t.Within(10 * time.Minute)
+	s, err := open(t.Context(), t.Open(), ledger{t.DB})
 	require.NoError(t, err)
-	defer l.db.Close()
-	defer s.db.Close()
+	t.Exec(rows)
 
 	var clients sync.WaitGroup
 	for client := range 4 {
@@ -73,7 +76,7 @@ func TestThousandsOfCheckoutsSurviveKills(t *testing.T) {
 	}
 	defer clients.Wait()
 	start := func() *child.Process {
-		p, err := child.Start(t.Context(), "worker", dir, nil)
+		p, err := child.Start(t.Context(), "worker", place{t.Engine.Name, t.Address}, nil)
 		require.NoError(t, err)
 		return p
 	}
@@ -85,21 +88,17 @@ func TestThousandsOfCheckoutsSurviveKills(t *testing.T) {
 		workers[kill%2] = start()
 	}
 	clients.Wait()
-	admin, err := chanqadmin.Open(t.Context(), s.db, "jobs", chanq.Config{})
-	require.NoError(t, err)
 	testdb.Eventually(t, "only the jobs that lapse orders are left", func() bool {
-		stats, err := admin.Stats(t.Context())
-		require.NoError(t, err)
-		return stats.Ready+stats.Leased == 0 && stats.Scheduled == orders
+		return testdb.Counted(t, s.jobs) == chanqadmin.Stats{Scheduled: orders}
 	})
 	testdb.Eventually(t, "all jobs are done", func() bool {
-		page, err := admin.List(t.Context(), chanqadmin.Select{State: chanqadmin.StateScheduled}, chanqadmin.List{Limit: chanqadmin.MostListed})
+		left, err := testdb.Peek(t.Context(), s.jobs, chanqadmin.StateScheduled, chanqadmin.MostListed)
 		require.NoError(t, err)
-		for _, e := range page.Entries {
+		for _, e := range left {
 			_, err := s.jobs.RunNow(t.Context(), e.ID) // an hour has passed
 			require.NoError(t, err)
 		}
-		return len(page.Entries) == 0 && testdb.Empty(t, s.jobs)
+		return len(left) == 0 && testdb.Empty(t, s.jobs)
 	})
 	for _, w := range workers {
 		w.Stop()
@@ -109,9 +108,8 @@ func TestThousandsOfCheckoutsSurviveKills(t *testing.T) {
 	require.Equal(t, orders, number(t, s.db, "SELECT COUNT(*) FROM orders WHERE state = 'shipped'"))
 	require.Equal(t, orders, number(t, s.db, shipped))
 	require.Equal(t, orders, number(t, s.db, "SELECT COUNT(DISTINCT order_id) FROM parcels"))
-	require.Equal(t, 0, number(t, s.db, "SELECT COUNT(*) FROM chanq_jobs__dead"))
-	require.Equal(t, orders, number(t, l.db, "SELECT COUNT(*) FROM charged WHERE cents = 100 + key"))
-	require.Equal(t, orders, number(t, l.db, "SELECT COUNT(*) FROM charged"))
-	require.Equal(t, orders, number(t, l.db, "SELECT COUNT(DISTINCT text) FROM mails"))
-	require.Equal(t, orders, number(t, l.db, "SELECT COUNT(*) FROM mails"))
+	require.Equal(t, orders, number(t, s.db, "SELECT COUNT(*) FROM charged WHERE cents = 100 + CAST(key AS INTEGER)"))
+	require.Equal(t, orders, number(t, s.db, "SELECT COUNT(*) FROM charged"))
+	require.Equal(t, orders, number(t, s.db, "SELECT COUNT(DISTINCT text) FROM mails"))
+	require.Equal(t, orders, number(t, s.db, "SELECT COUNT(*) FROM mails"))
 }

@@ -367,13 +367,17 @@ func TestTheDocumentedPermissionsForReactionsToJobsSuffice(t *testing.T) {
 		"UPDATE chanq_orders__dead SET noticed_at = 1 WHERE id IN (SELECT id FROM chanq_orders__dead WHERE noticed_at = 0 FOR UPDATE SKIP LOCKED) RETURNING fence",
 		"INSERT INTO chanq__results (queue, id, result, until) VALUES ('orders', gen_random_uuid(), '', 0) ON CONFLICT (queue, id) DO UPDATE SET until = excluded.until",
 		"INSERT INTO chanq__progress AS p (queue, id, fence, at, done, note) VALUES ('orders', gen_random_uuid(), 1, 1, 1, '') ON CONFLICT (queue, id) DO UPDATE SET at = excluded.at WHERE p.fence <= excluded.fence",
-		"DELETE FROM chanq__results WHERE until < 7",
-		"DELETE FROM chanq__progress WHERE at < 7",
+		"DELETE FROM chanq__results WHERE until < -7",
+		"DELETE FROM chanq__progress WHERE at < -7",
 	} {
 		_, err := consumer.ExecContext(r.ctx, text)
 		require.NoError(t, err, text)
 	}
 	r.refuses(r.as("operator"), "DELETE FROM chanq__results")
+	require.NoError(t, chanqadmin.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}, chanqadmin.Change{}))
+	rows, err := suite.Rows(r.ctx, consumer, sqlbatch.Statement{Text: "SELECT queue FROM chanq__results UNION SELECT queue FROM chanq__progress"})
+	require.NoError(t, err)
+	require.Empty(t, rows)
 }
 
 func TestTheDocumentedPermissionsForOnDuplicateSuffice(t *testing.T) {

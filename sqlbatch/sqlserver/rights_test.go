@@ -37,6 +37,7 @@ const (
 	rightsResults
 	rightsOnDuplicate
 	rightsTopics
+	rightsDrop
 
 	rightsParts
 )
@@ -230,6 +231,27 @@ func TestTheDocumentedPermissionsOfAnOperatorSuffice(t *testing.T) {
 	require.True(t, empty)
 	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
 	requireRefused(t, 262, err)
+}
+
+func TestTheDocumentedPermissionToDropAQueueSuffices(t *testing.T) {
+	t.Parallel()
+	ctx := testdb.Soon(t)
+	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.RealClock{}})
+	_, err := s.DB().ExecContext(ctx, rightsScript(t, rightsBefore))
+	require.NoError(t, err)
+	db := member(t, ctx, s, "chanq_migrator")
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	require.NoError(t, chanqjobs.Migrate(ctx, db, chanq.Config{}))
+	_, err = s.DB().ExecContext(ctx, "INSERT INTO dbo.chanq__results (queue, id, result, until) VALUES (N'orders', 0x01, 0x01, 0)")
+	require.NoError(t, err)
+	logged := chanqadmin.Change{Unlogged: func(err error) { require.NoError(t, err) }}
+	requireRefused(t, 229, chanqadmin.Drop(ctx, db, "orders", chanq.Config{}, logged))
+	_, err = s.DB().ExecContext(ctx, rightsScript(t, rightsDrop))
+	require.NoError(t, err)
+	require.NoError(t, chanqadmin.Drop(ctx, db, "orders", chanq.Config{}, logged))
+	rows, err := suite.Rows(ctx, db, sqlbatch.Statement{Text: "SELECT queue FROM dbo.chanq__results"})
+	require.NoError(t, err)
+	require.Empty(t, rows)
 }
 
 // The permissions that each statement of an ordered queue needs, role by role.
