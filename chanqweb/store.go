@@ -44,7 +44,8 @@ type watched struct {
 	hour     *reader[[]chanqadmin.Sample] // for the overview
 	spans    map[string]*reader[[]chanqadmin.Sample]
 	findings *reader[looked]
-	turns    chan struct{} // of capacity turnsAtOnce: has a value for each request that uses the database
+	// looks and changes, of capacity turnsAtOnce, have a value for each request that uses the database: a change does not wait for searches.
+	looks, changes chan struct{}
 }
 
 // opened is a queue as it was opened.
@@ -69,7 +70,7 @@ type fileLocks struct {
 const (
 	reopenAfter = time.Minute // the queue may have been dropped, and migrated again with another kind
 	readsAtOnce = 8           // connections of the readers
-	turnsAtOnce = 4           // requests for lists, messages and changes of one queue that use the database at once
+	turnsAtOnce = 4           // requests for lists and messages of one queue that use the database simultaneously, and as many changes
 )
 
 func newStore(life context.Context, db *sql.DB, cfg Config, failed func(string, error)) *store {
@@ -177,7 +178,7 @@ func (s *store) watched(name string) *watched {
 }
 
 func (s *store) newWatched(name string) *watched {
-	w := &watched{name: name, turns: make(chan struct{}, turnsAtOnce), spans: map[string]*reader[[]chanqadmin.Sample]{}}
+	w := &watched{name: name, looks: make(chan struct{}, turnsAtOnce), changes: make(chan struct{}, turnsAtOnce), spans: map[string]*reader[[]chanqadmin.Sample]{}}
 	w.opened = newReader(s.life, reopenAfter, func(ctx context.Context) (opened, error) {
 		at, err := s.open(ctx, name)
 		return at, s.report(name, err)
