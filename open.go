@@ -240,7 +240,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 // Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
 // except zero ones. An older program stores its own again: docs/operate/schema.md. Call it in a deployment,
 // or when your programs start: repeatedly, simultaneously, while producers and consumers run. It makes all changes in
-// one transaction under a lock. If there is nothing to change, it costs four round trips and takes no lock.
+// one transaction under a lock. If there is nothing to change, it costs five round trips and takes no lock.
 //
 // Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
 // permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
@@ -379,16 +379,20 @@ func (s schema) prepare() error {
 	return runAll(s.run, []string{fresh.Set, fresh.Rewrite})
 }
 
-// isWhole reports whether all tables with messages of an existing queue exist, with their indexes. Objects that the
-// role cannot see count as existing.
+// isWhole reports whether all tables with messages of an existing queue exist, with their indexes, and the tables that
+// all queues share. Objects that the role cannot see count as existing.
 func (s schema) isWhole(found stored) (bool, error) {
 	s.q.render(found.Slots)
-	switch err := s.run(s.q.table.SQL.Stats(1), nil); {
-	case err == nil:
-	case s.q.classify(err) == sqlbatch.NoSchema:
-		return false, nil
-	case s.q.classify(err) != sqlbatch.Permanent:
-		return false, err
+	const shared = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
+CROSS JOIN {chanq__log} AS l WHERE 1 = 0`
+	for _, st := range []sqlbatch.Statement{s.q.table.SQL.Stats(1), {Text: s.q.table.Dialect.Text(s.q.names, shared)}} {
+		switch err := s.run(st, nil); {
+		case err == nil:
+		case s.q.classify(err) == sqlbatch.NoSchema:
+			return false, nil
+		case s.q.classify(err) != sqlbatch.Permanent:
+			return false, err
+		}
 	}
 	missing := 0
 	err := s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
