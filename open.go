@@ -240,7 +240,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 // Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
 // except zero ones. An older program stores its own again: docs/operate/schema.md. Call it in a deployment,
 // or when your programs start: repeatedly, simultaneously, while producers and consumers run. It makes all changes in
-// one transaction under a lock. If there is nothing to change, it costs three round trips and takes no lock.
+// one transaction under a lock. If there is nothing to change, it costs four round trips and takes no lock.
 //
 // Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
 // permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
@@ -316,7 +316,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
 }
 
-// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes; and, if so,
+// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes, and those that all queues share; and, if so,
 // whether the Spec differs from the stored one. Tables that the role can neither see nor create count as existing.
 func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes bool, err error) {
 	found, err := read()
@@ -325,6 +325,16 @@ func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes boo
 	}
 	s.q.render(spec.Slots)
 	if err != nil || found.Version < sqlbatch.Version {
+		return spec, false, false, err
+	}
+	const shared = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
+CROSS JOIN {chanq__log} AS l WHERE 1 = 0`
+	err = s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Text(s.q.names, shared)}, nil)
+	switch class := s.q.classify(err); {
+	case err == nil || class == sqlbatch.Permanent: // a role need not be allowed to read them
+	case class == sqlbatch.NoSchema:
+		return spec, false, false, nil
+	default:
 		return spec, false, false, err
 	}
 	missing := 0

@@ -37,14 +37,22 @@ const (
 // logTime bounds each statement of the log, for which the change waits.
 const logTime = 2 * time.Second
 
-// The statements of the table chanq__log, which Migrate creates. They use its primary key. IDs are UUIDv7, in the order of time.
+// The statements of the table chanq__log, which Migrate creates. They use its keys: (id), and (queue, id) for one queue. IDs are UUIDv7, in the
+// order of time. The trim also deletes what is too old of other queues, which might have been dropped: by the database's clock, among the IDs
+// that are too old by the program's.
 const (
 	logBeginText = `INSERT INTO {chanq__log} (id, queue, at, actor, what, which, reason) VALUES (?1, ?2, {now}, ?3, ?4, ?5, ?6)`
 	logEndText   = `UPDATE {chanq__log} SET ended_at = {now}, messages = ?2, error = ?3 WHERE id = ?1`
 	logFirstText = `SELECT min(f.id) FROM (SELECT {top}id FROM {chanq__log} WHERE queue = ?1 ORDER BY id DESC{limit}) AS f`
-	logTrimText  = `DELETE FROM {chanq__log} WHERE queue = ?1 AND (at < {now} - ?2 OR id < ?3)`
+	logTrimText  = `DELETE FROM {chanq__log} WHERE queue = ?1 AND id < ?2 OR id < ?3 AND at < {now} - ?4`
 	logReadText  = `SELECT {top}queue, at, actor, what, which, reason, ended_at, messages, error FROM {chanq__log}{of} ORDER BY id DESC{limit}`
 )
+
+// firstAt is before the IDs of messages and changes that are made at a time.
+func firstAt(at time.Time) string {
+	ms := at.UnixMilli()
+	return fmt.Sprintf("%08x-%04x", ms>>16, ms&0xFFFF)
+}
 
 // limited returns a text for the database, in which {top} and {limit} limit the rows.
 func limited(d sqlbatch.Dialect, n sqlbatch.Names, text string, rows int) string {
@@ -81,7 +89,7 @@ func (c *Change) logged(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n s
 		over := context.WithoutCancel(ctx)
 		unlogged = run(over, logEndText, id, changed, ended)
 		if unlogged == nil && run(over, logFirstText, n.Queue) == nil {
-			_ = run(over, logTrimText, n.Queue, loggedFor.Milliseconds(), first) // the next change tries again
+			_ = run(over, logTrimText, n.Queue, first, firstAt(time.Now().Add(-loggedFor)), loggedFor.Milliseconds()) // the next change tries again
 		}
 	}
 	if unlogged != nil && c.Unlogged != nil && (err == nil || changed > 0) {
@@ -117,7 +125,8 @@ func cut(s string) string {
 }
 
 // Log returns the latest changes of a queue, or of all queues of Config.Schema if queue is "", even of queues that were dropped. limit is the
-// most that it returns, from 1 to 10,000. The log has the last 1,000 changes of each queue, for 90 days. Log costs one round trip, and uses
+// most that it returns, from 1 to 10,000. The log has the last 1,000 changes of each queue. A change deletes those of all queues that are
+// older than 90 days. Log costs one round trip, and uses
 // Dialect and Schema of cfg.
 func Log(ctx context.Context, db *sql.DB, queue string, limit int, cfg chanq.Config) (list []Logged, err error) {
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))

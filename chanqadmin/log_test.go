@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +122,8 @@ func TestAChangeIsMadeWithoutItsLog(t *testing.T) {
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
 		require.ErrorContains(w, err, "run chanq.Migrate")
 		said := 0
-		change := chanqadmin.Change{Unlogged: func(err error) { require.ErrorContains(w, err, "chanq__log"); said++ }}
+		const actor = "ada"
+		change := chanqadmin.Change{Actor: actor, Unlogged: func(err error) { require.ErrorContains(w, err, "chanq__log"); said++ }}
 		done, err := testdb.Admin(q).Purge(w.Soon(), chanqadmin.Select{State: chanqadmin.StateReady, All: true}, change)
 		require.NoError(w, err)
 		require.Equal(w, 1, done.Messages)
@@ -129,6 +132,19 @@ func TestAChangeIsMadeWithoutItsLog(t *testing.T) {
 		require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}), "nobody asked")
 		require.NoError(w, w.Migrate("orders", chanq.Config{}))
 		require.NoError(w, chanqadmin.Drop(w.Soon(), w.Tables(), "orders", chanq.Config{}, change))
+		require.Equal(w, 2, said, "Migrate has made the table again")
+		require.Equal(w, []string{`drop by ` + actor + ` of 0 () because of ""`}, lines(w, "orders"))
+	})
+}
+
+func TestMigrateMakesATableAgainThatAllQueuesShare(t *testing.T) {
+	testdb.OnEach(t, testdb.Engines(), func(w *testdb.World) {
+		w.Queue("orders", chanq.Config{})
+		for _, table := range []string{"consumers", "samples", "log"} {
+			w.Define("DROP TABLE " + chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("{chanq__"+table+"}"))
+			require.NoError(w, w.Migrate("orders", chanq.Config{}))
+			w.Exec(chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("DELETE FROM {chanq__" + table + "}"))
+		}
 	})
 }
 
@@ -142,7 +158,10 @@ func TestTheLogIsBounded(t *testing.T) {
 		for i := range 1100 { // with IDs before all others
 			values = append(values, fmt.Sprintf("('00000000-0000-7000-8000-%012d', 'orders', %s - CAST(%d AS bigint), 'eve', 'pause', '', '%d')", i, names.SQL("{now}"), time.Hour.Milliseconds(), i))
 		}
-		values = append(values, fmt.Sprintf("('0fffffff-0000-7000-8000-000000000000', 'orders', %s - CAST(%d AS bigint), 'eve', 'pause', '', 'old')", names.SQL("{now}"), (91*24*time.Hour).Milliseconds()))
+		old := "('00000000-%s-7000-8000-000000000000', '%s', %s - CAST(%d AS bigint), 'eve', 'pause', '', 'old')"
+		values = append(values, fmt.Sprintf(old, "1000", "orders", names.SQL("{now}"), (91*24*time.Hour).Milliseconds()))
+		values = append(values, fmt.Sprintf(old, "1001", "dropped", names.SQL("{now}"), (91*24*time.Hour).Milliseconds()))
+		values = append(values, fmt.Sprintf(old, "1002", "dropped", names.SQL("{now}"), (89*24*time.Hour).Milliseconds()))
 		for i := 0; i < len(values); i += 600 {
 			w.Exec(names.SQL("INSERT INTO {chanq__log} (id, queue, at, actor, what, which, reason) VALUES ") + strings.Join(values[i:min(i+600, len(values))], ", "))
 		}
@@ -156,6 +175,40 @@ func TestTheLogIsBounded(t *testing.T) {
 		found, err = chanqadmin.Log(w.Soon(), w.DB, "other", 10_000, chanq.Config{})
 		require.NoError(w, err)
 		require.Len(w, found, 1)
+		found, err = chanqadmin.Log(w.Soon(), w.DB, "dropped", 10_000, chanq.Config{})
+		require.NoError(w, err)
+		require.Len(w, found, 1, "of a queue that nobody changes any more, the one of 89 days")
+	})
+}
+
+// However many changes of other queues there are.
+func TestAChangeAndTheLogOfAQueueReadNoChangesOfOthers(t *testing.T) {
+	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
+		q := testdb.Admin(w.Queue("orders", chanq.Config{}))
+		var texts []string
+		w.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+			if strings.Contains(op.Text, "chanq__log") && !slices.Contains(texts, op.Text) {
+				texts = append(texts, op.Text)
+			}
+			return f
+		})
+		require.NoError(w, q.Pause(w.Soon(), chanqadmin.Change{}))
+		lines(w, "orders")
+		w.Faults.Inject(nil)
+		require.Len(w, texts, 5)
+		for _, text := range texts {
+			args := make([]any, len(regexp.MustCompile(`\?\d`).FindAllString(text, -1)))
+			rows, err := w.DB.QueryContext(w.Soon(), "EXPLAIN QUERY PLAN "+text, args...)
+			require.NoError(w, err)
+			for rows.Next() {
+				var id, parent, unused int
+				var step string
+				require.NoError(w, rows.Scan(&id, &parent, &unused, &step))
+				require.NotContains(w, step, "SCAN main.chanq__log", text)
+				require.NotContains(w, step, "ORDER BY", text)
+			}
+			require.NoError(w, errors.Join(rows.Err(), rows.Close()))
+		}
 	})
 }
 

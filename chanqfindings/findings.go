@@ -26,7 +26,7 @@ const (
 	ConsumerLost Kind = "consumer-lost" // a consumer that has leases sends no heartbeats
 	NoConsumer   Kind = "no-consumer"   // messages are ready, and no consumer runs
 	Stuck        Kind = "stuck"         // handlers have kept messages for very long
-	Failing      Kind = "failing"       // many attempts fail
+	Failing      Kind = "failing"       // many attempts fail, or a message fails again and again
 	BlockedKey   Kind = "blocked-key"   // messages wait for dead messages of their keys
 	Late         Kind = "late"          // the oldest ready message waits for longer than Limits.Late
 	Dead         Kind = "dead"          // messages are dead

@@ -45,17 +45,19 @@ type Figures struct {
 	Leased    []chanqadmin.Entry  // leased messages, the first of at most 1,000
 	Dead      []chanqadmin.Entry  // dead messages, the last of at most 100; if no key is held, of at most one
 	Behind    []chanqadmin.Entry  // ready messages, the first of at most 1,000, if dead messages hold keys
-	Retried   []chanqadmin.Entry  // scheduled messages, of at most 100, if many attempts fail
+	Retried   []chanqadmin.Entry  // scheduled messages, the first of at most 100
 }
 
 const (
 	// Patience is how long Look waits for the database, and how long it then waits for the cause.
 	Patience = 2 * time.Second
 	recently = 10 * time.Minute
+	// mostRetried is the length of Figures.Retried.
+	mostRetried = 100
 )
 
 // Look reads the figures of a queue, in at most twice Patience. It costs five round trips, one more each if messages are leased, if one of their
-// consumers is not listed, if messages are dead and if the queue is paused, and two if many attempts fail. With dead messages that hold keys it costs three more. It reads at most a few
+// consumers is not listed, if messages are scheduled or dead and if the queue is paused. With dead messages that hold keys it costs three more. It reads at most a few
 // times 10,000 entries of the queue, however many there are, and takes no locks that block other statements. On SQLite it takes the write
 // lock of the file for a moment. If no program has counted the messages in the last 10 s, it adds its counts to the history, in two more round trips.
 func Look(ctx context.Context, q Queue) Figures {
@@ -131,8 +133,8 @@ func (f *Figures) read(ctx context.Context, q Queue) (err error) {
 	default:
 		list(&f.Dead, chanqadmin.StateDead, 1)
 	}
-	if err == nil && f.fails().share > 0 && f.Stats.Scheduled > 0 {
-		list(&f.Retried, chanqadmin.StateScheduled, 100)
+	if f.Stats.Scheduled > 0 {
+		list(&f.Retried, chanqadmin.StateScheduled, mostRetried)
 	}
 	return err
 }

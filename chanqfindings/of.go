@@ -1,12 +1,14 @@
 package chanqfindings
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -55,6 +57,7 @@ const (
 	failWithin   = 2 * time.Minute // not older than this
 	failSome     = 20              // percent of them that fail: a warning
 	failMost     = 50              // percent: a failure
+	failTimes    = 8               // attempts of one message, whatever becomes of others: about 2 min by default
 	shownOfError = 120             // characters of an error
 )
 
@@ -154,46 +157,66 @@ func (e *examination) unread() bool {
 	return true
 }
 
+// silent is a consumer that is not heard.
+type silent struct {
+	id       chanq.ID
+	name     string
+	heard    time.Time // zero: it is not listed
+	took     time.Time // when it took its last message; zero: not known
+	messages int
+}
+
 // consumers finds consumers that are not heard, or that nothing consumes.
 func (e *examination) consumers() {
-	var last, end time.Time // when one took its last message, or was last heard, and when the last lease ends
-	messages, heard := 0, 0
-	var one chanq.ID
-	names := map[string]bool{}
+	of := map[chanq.ID]*silent{}
+	var end time.Time // of the last lease
+	heard, messages := 0, 0
 	for _, c := range e.Consumers { // on an ordered queue it is listed as long as it has slots
 		if e.heard(c) {
 			heard++
 			continue
 		}
-		names[c.Name], one, last, end = true, c.ID, later(last, c.Heard), later(end, c.Until)
+		of[c.ID], end = &silent{id: c.ID, name: c.Name, heard: c.Heard}, later(end, c.Until)
 	}
 	for i := range e.Leased {
 		m := &e.Leased[i]
 		if !e.unheard(*m) || !m.HeldSince.IsZero() && e.Now.Sub(m.HeldSince) < lostAfter {
 			continue
 		}
+		c := of[m.Consumer]
+		if c == nil {
+			c = &silent{id: m.Consumer, name: m.LeasedBy}
+			of[m.Consumer] = c
+		}
+		c.messages, c.took, end = c.messages+1, later(c.took, m.HeldSince), later(end, m.LeaseUntil)
 		messages++
-		names[cmp.Or(m.LeasedBy, "without a name")], one = true, m.Consumer
-		last, end = later(last, m.HeldSince), later(end, m.LeaseUntil)
 	}
 	switch {
-	case len(names) > 0:
-		severity, text := Warning, "consumer "+first(names)+" is not heard"
-		if len(names) > 1 {
-			text = fmt.Sprintf("%d consumers are not heard, for example %s", len(names), first(names))
+	case len(of) > 0:
+		one := slices.MinFunc(slices.Collect(maps.Values(of)), func(a, b *silent) int {
+			return cmp.Or(cmp.Compare(a.name, b.name), bytes.Compare(a.id[:], b.id[:]))
+		})
+		name := cmp.Or(one.name, "without a name")
+		text, whose := "consumer "+name+" is not heard", ""
+		if len(of) > 1 {
+			text, whose = fmt.Sprintf("%d consumers are not heard, with %s in hand, for example %s", len(of), counted(messages, chanqadmin.MostListed, "message"), name), " for "+name
 		}
-		switch {
-		case messages == 0:
-			text += fmt.Sprintf(", since %s, and has slots", lasting(e.Now.Sub(last)))
-		case last.IsZero():
-			text += fmt.Sprintf(", with %s in hand", counted(messages, chanqadmin.MostListed, "message"))
-		default:
-			text += fmt.Sprintf(", with %s in hand, the last taken %s ago", counted(messages, chanqadmin.MostListed, "message"), lasting(e.Now.Sub(last)))
+		if !one.heard.IsZero() {
+			text += ", since " + lasting(e.Now.Sub(one.heard))
 		}
+		if one.messages == 0 {
+			text += ", and has slots"
+		} else {
+			text += fmt.Sprintf(", with %s in hand", counted(one.messages, chanqadmin.MostListed, "message"))
+		}
+		if !one.took.IsZero() {
+			text += ", the last taken " + lasting(e.Now.Sub(one.took)) + " ago"
+		}
+		severity := Warning
 		if heard == 0 {
 			severity, text = Failure, text+"; no other runs"
 		}
-		e.add(ConsumerLost, severity, last, "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; chanq release {queue} %s ends them now; chanq peek --state leased {queue} lists them", lasting(max(0, end.Sub(e.Now))), one))
+		e.add(ConsumerLost, severity, later(one.heard, one.took), "consumers", text, fmt.Sprintf("look at its process and its log, and start it again: its messages are delivered again when their leases end, in %s at the latest; Release in the web UI, or chanq release {queue} %s, ends them now%s; chanq peek --state leased {queue} lists them", lasting(max(0, end.Sub(e.Now))), one.id, whose))
 	case e.Stats.Ready > 0 && len(e.Consumers) == 0 && !e.Stats.Paused && !e.consumed():
 		e.add(NoConsumer, Failure, e.Now.Add(-e.Stats.OldestReady), ".", fmt.Sprintf("no consumer runs; %s wait%s, the oldest for %s", counted(e.Stats.Ready, e.Stats.Limit, "message"), verb(e.Stats.Ready), lasting(e.Stats.OldestReady)),
 			"start a consumer; if its process runs, its log reports an outage or a missing permission (Hooks.Availability, Consumer.Err)")
@@ -207,9 +230,9 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// consumed reports whether something takes messages, listed or not: the procedures in SQL are not.
+// consumed reports whether something takes messages, listed or not: a role might lack the permission to be listed.
 func (e *examination) consumed() bool {
-	return len(e.Leased) > 0 || slices.ContainsFunc(e.Recent, func(s chanqadmin.Sample) bool {
+	return len(e.Leased) > 0 || e.Stats.OldestReady < chanqadmin.StepFine && slices.ContainsFunc(e.Recent, func(s chanqadmin.Sample) bool {
 		return s.Delivered > 0 && e.Now.Sub(s.At) <= time.Minute
 	})
 }
@@ -271,30 +294,53 @@ func (e *examination) limit() time.Duration {
 func (e *examination) stuck() {
 	limit, inHand := e.limit(), max(e.Stats.Leased, len(e.Leased))
 	n := 0
-	var longest time.Time
-	holder := ""
+	var longest *chanqadmin.Entry
+	holders := map[chanq.ID]bool{}
 	for i := range e.Leased {
 		m := &e.Leased[i]
 		if m.HeldSince.IsZero() || m.Consumer.IsZero() || e.unheard(*m) || e.Now.Sub(m.HeldSince) < limit {
 			continue
 		}
-		if n++; longest.IsZero() || m.HeldSince.Before(longest) {
-			longest, holder = m.HeldSince, m.LeasedBy
+		if n++; longest == nil || m.HeldSince.Before(longest.HeldSince) {
+			longest = m
 		}
+		holders[m.Consumer] = true
 	}
-	remedy := "a call in the handler probably hangs: chanq peek --state leased {queue} lists the messages; dump the goroutines of the program (SIGQUIT, or net/http/pprof), give the call a deadline, and restart the program"
-	switch {
-	case n > 0 && n >= inHand:
-		text := "the only message in hand has been leased"
-		if n > 1 {
+	if n > 0 {
+		severity, text := Failure, "the only message in hand has been leased"
+		switch {
+		case n < inHand:
+			severity, text = Warning, fmt.Sprintf("%d of %s in hand %s been leased", n, counted(inHand, e.Stats.Limit, "message"), has(n))
+		case n > 1:
 			text = fmt.Sprintf("all %s in hand have been leased", counted(n, chanqadmin.MostListed, "message"))
 		}
-		e.add(Stuck, Failure, longest, "messages?state=leased", fmt.Sprintf("%s for %s, by %s", text, lasting(e.Now.Sub(longest)), cmp.Or(holder, "a consumer without a name")), remedy)
-	case n > 0:
-		e.add(Stuck, Warning, longest, "messages?state=leased", fmt.Sprintf("%d of %s in hand %s been leased for %s, by %s", n, counted(inHand, e.Stats.Limit, "message"), has(n), lasting(e.Now.Sub(longest)), cmp.Or(holder, "a consumer without a name")), remedy)
-	case e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(e.Consumers) > 0 && !e.has(ConsumerLost) && e.still(limit):
-		e.add(Stuck, Failure, time.Time{}, "messages?state=leased", fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), lasting(min(limit, mostStill))), remedy)
+		e.stuckBy(severity, longest.HeldSince, longest, len(holders), text+" for "+lasting(e.Now.Sub(longest.HeldSince)))
+		return
 	}
+	if e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(e.Consumers) > 0 && !e.has(ConsumerLost) && e.still(limit) {
+		for i := range e.Leased {
+			holders[e.Leased[i].Consumer] = true
+		}
+		since := e.oldest()
+		e.stuckBy(Failure, since, &e.Leased[0], len(holders), fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), lasting(e.Now.Sub(since))))
+	}
+}
+
+// stuckBy adds a finding about stuck messages, of which one is an example.
+func (e *examination) stuckBy(severity Severity, since time.Time, one *chanqadmin.Entry, holders int, text string) {
+	text += ofType(one.Type) + ", by " + cmp.Or(one.LeasedBy, "a consumer without a name")
+	if holders > 1 {
+		text += fmt.Sprintf(" and %d more", holders-1)
+	}
+	e.add(Stuck, severity, since, "messages?state=leased", text, "a call in the handler probably hangs: Messages in the web UI, or chanq peek --state leased {queue}, lists the messages; dump the goroutines of the program (SIGQUIT, or net/http/pprof), give the call a deadline, and restart the program")
+}
+
+// ofType names the type of a message, if it has one.
+func ofType(kind string) string {
+	if kind == "" {
+		return ""
+	}
+	return ", of type " + kind
 }
 
 // still reports whether the samples show that no message was delivered or settled for a while. It is for ordered queues, whose rows do not
@@ -339,6 +385,7 @@ func (f *Figures) fails() tally {
 func (e *examination) failing() {
 	t := e.fails()
 	if t.share == 0 {
+		e.failsAgain()
 		return
 	}
 	for _, s := range slices.Backward(e.Recent) { // since when at least as many failed
@@ -359,23 +406,59 @@ func (e *examination) failing() {
 	if t.failed == t.results {
 		text = fmt.Sprintf("all of the last %d attempts failed", t.results)
 	}
-	if cause := e.topError(); cause != "" {
-		text += ": " + cause
-	}
-	e.add(Failing, severity, t.since, "failures", text, "correct the handler, or the service that it calls: chanq peek --state scheduled {queue} shows the errors of messages that wait for a retry, chanq causes {queue} those of dead ones")
+	e.failure(severity, t.since, text, e.topError())
 }
 
-// topError returns the most common error of messages that wait for a retry, or the error of the last dead message.
-func (e *examination) topError() string {
-	count, top := map[string]int{}, ""
-	for i := range e.Retried {
-		text := shown(&e.Retried[i])
-		if count[text]++; text != "" && (top == "" || count[text] > count[top]) {
-			top = text
+// failsAgain finds messages that have failed many times, in a queue where few attempts fail.
+func (e *examination) failsAgain() {
+	n, most := 0, 0
+	var one *chanqadmin.Entry
+	for _, list := range [][]chanqadmin.Entry{e.Retried, e.Leased} {
+		for i := range list {
+			failed := list[i].Attempts
+			if list[i].State == chanqadmin.StateLeased { // the last one has not ended
+				failed--
+			}
+			if failed < failTimes {
+				continue
+			}
+			if n++; failed > most {
+				one, most = &list[i], failed
+			}
 		}
 	}
-	if top == "" && len(e.Figures.Dead) > 0 {
-		top = shown(&e.Figures.Dead[0])
+	if n > 0 {
+		upTo := ""
+		if n > 1 {
+			upTo = "up to "
+		}
+		e.failure(Warning, one.EnqueuedAt, fmt.Sprintf("%s %s failed %s%d times in %s", counted(n, mostRetried, "message"), has(n), upTo, most, lasting(e.Now.Sub(one.EnqueuedAt))), one)
+	}
+}
+
+// failure adds a finding about failures, of which one is an example, if it is known.
+func (e *examination) failure(severity Severity, since time.Time, text string, one *chanqadmin.Entry) {
+	if one != nil {
+		text += ofType(one.Type)
+		if cause := shown(one); cause != "" {
+			text += ": " + cause
+		}
+	}
+	e.add(Failing, severity, since, "failures", text, "correct the handler, or the service that it calls: Failures in the web UI, or chanq peek --state scheduled {queue}, shows the errors of messages that wait for a retry, chanq causes {queue} those of dead ones")
+}
+
+// topError returns a message with the most common error of those that wait for a retry, or the last dead message.
+func (e *examination) topError() (top *chanqadmin.Entry) {
+	count := map[string]int{}
+	for i := range e.Retried {
+		m := &e.Retried[i]
+		text := shown(m)
+		if count[text]++; text != "" && (top == nil || count[text] > count[shown(top)]) {
+			top = m
+		}
+	}
+	if top == nil && len(e.Figures.Dead) > 0 {
+		top = &e.Figures.Dead[0]
 	}
 	return top
 }
@@ -388,6 +471,9 @@ func shown(m *chanqadmin.Entry) string {
 	}
 	return line
 }
+
+// redrive is the remedy for dead messages.
+const redrive = "Failures in the web UI, or chanq causes {queue}, groups them; when the cause is fixed, Redrive there, or chanq redrive {queue}; if they cannot succeed, Purge, or chanq purge --state dead {queue}"
 
 func (e *examination) dead() {
 	if len(e.Figures.Dead) == 0 {
@@ -418,15 +504,15 @@ func (e *examination) dead() {
 		onward = ", which lets the later messages of their keys go on without them"
 	}
 	if behind > 0 {
-		e.add(BlockedKey, Failure, since, "slots", fmt.Sprintf("%s of %s wait%s for dead messages of the same key", counted(behind, chanqadmin.MostListed, "ready message"), counted(len(held), 100, "key"), verb(behind)),
-			"when the cause is fixed, chanq redrive {queue}, or chanq purge --state dead {queue}"+onward+"; chanq causes {queue} groups the dead messages")
+		e.add(BlockedKey, Failure, since, "slots", fmt.Sprintf("%s of %s wait%s for dead messages of the same key, for %s", counted(behind, chanqadmin.MostListed, "ready message"), counted(len(held), 100, "key"), verb(behind), lasting(e.Now.Sub(since))),
+			redrive+onward+"; Slots in the web UI names the keys")
 	}
 	last := &e.Figures.Dead[0]
-	text := counted(e.Stats.Dead, e.Stats.Limit, "message") + " " + are(e.Stats.Dead) + " dead, the last for " + lasting(e.Now.Sub(last.EndedAt))
+	text := counted(e.Stats.Dead, e.Stats.Limit, "message") + " " + are(e.Stats.Dead) + " dead, the last for " + lasting(e.Now.Sub(last.EndedAt)) + ofType(last.Type)
 	if cause := shown(last); cause != "" {
 		text += ": " + cause
 	}
-	e.add(Dead, Warning, last.EndedAt, "failures", text, "chanq causes {queue} groups them; when the cause is fixed, chanq redrive {queue}, or chanq purge --state dead {queue}"+onward)
+	e.add(Dead, Warning, last.EndedAt, "failures", text, redrive+onward)
 }
 
 func (e *examination) paused() {
@@ -440,7 +526,7 @@ func (e *examination) paused() {
 	if e.Pause.Reason != "" {
 		text += ": " + e.Pause.Reason
 	}
-	e.add(Paused, Notice, e.Pause.Since, ".", text, "if the reason no longer applies: chanq resume {queue}")
+	e.add(Paused, Notice, e.Pause.Since, ".", text, "if the reason no longer applies: Resume in the web UI, or chanq resume {queue}")
 }
 
 func (e *examination) late() {

@@ -2,8 +2,6 @@ package chanqfindings
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -52,9 +50,6 @@ func grouped(n int) string {
 	}
 	return text
 }
-
-// first returns the first of some names.
-func first(names map[string]bool) string { return slices.Min(slices.Collect(maps.Keys(names))) }
 
 // verb returns the end of a verb, has and are a form of have and be, for a number of messages.
 func verb(n int) string {

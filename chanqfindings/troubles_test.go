@@ -2,8 +2,10 @@ package chanqfindings_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +111,30 @@ func TestMessagesThatAreAllRetriedAreFound(t *testing.T) {
 		end()
 		w.becomes(2*soon, kinds{chanqfindings.Failing}, none)
 	})
+}
+
+// One message fails, and the few others do not.
+func TestAMessageThatFailsAgainAndAgainIsFound(t *testing.T) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		t.Run(kind.String(), func(t *testing.T) {
+			hospital(t, engines, func(w *ward) {
+				q := w.Orders(chanq.Config{Spec: chanq.Spec{Kind: kind, MaxAttempts: 10_000}})
+				var fixed atomic.Bool
+				w.Handle(q, chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { return 2 * time.Second }}, 2, func(_ context.Context, l *chanq.Lease[string]) error {
+					if l.Body == "invoice" && !fixed.Load() {
+						return errors.New("status 403")
+					}
+					return nil
+				})
+				testdb.Send(w, q, trouble.Texts(5)...) // one is an invoice
+				f := w.becomes(14*time.Second+soon, none, kinds{chanqfindings.Failing})
+				require.Regexp(w, `^1 message has failed \d+ times in .+: status 403$`, f.Text)
+				require.Equal(w, chanqfindings.Warning, f.Severity)
+				fixed.Store(true)
+				w.becomes(soon, kinds{chanqfindings.Failing}, none)
+			})
+		})
+	}
 }
 
 // stuckIn is how long after the start a message counts as stuck.
@@ -226,6 +252,24 @@ func TestAQueueThatNothingConsumesIsFound(t *testing.T) {
 	})
 }
 
+func TestAConsumerThatStopsIsMissedSoon(t *testing.T) {
+	hospital(t, engines, func(w *ward) {
+		q := w.Orders(chanq.Config{})
+		c, err := q.Consume(context.Background(), chanq.ConsumerConfig{})
+		require.NoError(w, err)
+		testdb.End(w, c)
+		for range 25 { // until it has recorded samples
+			testdb.Send(w, q, trouble.Texts(1)...)
+			require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+			time.Sleep(time.Second)
+		}
+		require.Equal(w, none, w.found("orders"), "%+v", w.last["orders"])
+		require.NoError(w, c.Shutdown(testdb.Soon(w)))
+		testdb.Send(w, q, trouble.Texts(3)...)
+		w.becomes(soon, none, kinds{chanqfindings.NoConsumer})
+	})
+}
+
 func TestAPausedQueueIsFound(t *testing.T) {
 	hospital(t, engines, func(w *ward) {
 		end := trouble.Paused(w.Ward)
@@ -242,7 +286,7 @@ func TestAKeyThatADeadMessageBlocksIsFound(t *testing.T) {
 		w.Limits.Late = 5 * time.Second // longer than it takes until the message is dead
 		end := trouble.Blocked(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.BlockedKey, chanqfindings.Dead})
-		require.Equal(w, "8 ready messages of 1 key wait for dead messages of the same key", f.Text)
+		require.Regexp(w, `^8 ready messages of 1 key wait for dead messages of the same key, for .+ s$`, f.Text)
 		require.Equal(w, "q/orders/slots", f.Path)
 		end()
 		w.becomes(soon, kinds{chanqfindings.BlockedKey, chanqfindings.Dead}, none)

@@ -479,7 +479,7 @@ func TestAChangeOfManyMessagesEndsWithTheWebUI(t *testing.T) {
 		s := shop.serve(page)
 		asks := s.press(s.get("/q/mail/failures"), "redrive", "")
 		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
-			if strings.Contains(op.Text, "INSERT INTO") {
+			if strings.Contains(op.Text, "INSERT INTO") && !strings.Contains(op.Text, "chanq__log") {
 				return faultdb.Hang()
 			}
 			return f
@@ -487,7 +487,11 @@ func TestAChangeOfManyMessagesEndsWithTheWebUI(t *testing.T) {
 		s.press(asks, "redrive", "asked")
 		time.Sleep(time.Minute)
 		page.Close()
-		time.Sleep(time.Second)
+		logged, err := chanqadmin.Log(t.Context(), shop.DB, "mail", 1, chanq.Config{})
+		require.NoError(t, err)
+		require.False(t, logged[0].Ended.IsZero(), "the log has its end before the process may end")
+		require.Contains(t, logged[0].Error, "canceled")
+		require.Equal(t, http.StatusConflict, s.press(asks, "redrive", "asked").StatusCode, "no other starts")
 		shop.Faults.Inject(nil)
 		require.Contains(t, s.see("/q/mail/failures"), "Redrive by ada: stopped after 0 messages.")
 		require.Equal(t, chanqadmin.DryRunLimit, shop.Stats(shop.Mail).Dead)

@@ -154,8 +154,9 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 }
 
 // Close ends the requests of pages that update automatically, which would delay http.Server.Shutdown: pass it to
-// http.Server.RegisterOnShutdown. It also ends the reads of figures, and changes of many messages after their current step.
-func (h *Handler) Close() { h.end() }
+// http.Server.RegisterOnShutdown. It also ends the reads of figures, and changes of many messages after their current step. It returns when
+// the log of changes has their ends, or after Config.Timeout: call it again before you close the *sql.DB.
+func (h *Handler) Close() { h.close(h.cfg.Timeout) }
 
 func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /{$}", h.page(h.overview))

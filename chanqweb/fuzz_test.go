@@ -13,6 +13,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqcron"
+	"github.com/chanq/chanq/chanqfindings"
 	"github.com/chanq/chanq/chanqjobs"
 )
 
@@ -29,7 +30,7 @@ func everyView(text string, body []byte, now time.Time) []*view {
 	groups := []group{{chanqadmin.Group{Cause: chanq.CauseRejected, Messages: 1, First: now, Last: now, LastError: text}, "rejected-none"}}
 	views := []*view{
 		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail", Stats: figures{At: now}}, {Name: "old", Stats: figures{At: now.Add(-time.Minute), Trouble: printable(text)}}, {Name: "bad", Stats: figures{Trouble: printable(text)}}}, Next: "mail", More: true, Total: 2}},
-		{Page: "queue", Live: "live", Data: queueData{Stats: figures{Stats: chanqadmin.Stats{Paused: true}, Trouble: printable(text)}, Pause: chanqadmin.Pause{Since: now, By: text, Reason: text}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},
+		{Page: "queue", Live: "live", Data: queueData{Needs: needsOf([]chanqfindings.Finding{{Queue: "mail", Kind: chanqfindings.Paused, Text: text, Remedy: text}}, 1), Stats: figures{Stats: chanqadmin.Stats{Paused: true}, Trouble: printable(text)}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},
 		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanqadmin.Entry{e}, From: "a", Next: "b", Type: printable(text), Typed: true, Keyed: true, Failed: true, Held: true}},
 		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Group: "rejected-none", Batch: "b", Progress: chanqjobs.Progress{At: now, Done: 0.5, Note: text}}},
 		{Page: "message", Data: messageData{Entry: live, Live: true}},

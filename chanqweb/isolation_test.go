@@ -212,6 +212,45 @@ func TestAViewerAboveTheLimitAsksAgainUntilThereIsRoom(t *testing.T) {
 	})
 }
 
+// As many searches as may use the queue last for 2 s each.
+func TestAChangeDoesNotWaitForSearches(t *testing.T) {
+	for _, e := range []testdb.Engine{testdb.Emulator, testdb.Postgres} {
+		t.Run(e.Name, func(t *testing.T) {
+			e.Require(t)
+			testdb.InBubble(t, e.Bubble, func(t *testing.T) {
+				shop := &shop{webshop.New(t, e)}
+				shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
+				s := shop.open(everything)
+				token := s.token("/q/mail/")
+				var searching atomic.Int64
+				shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+					if op.Kind != faultdb.Query || !strings.Contains(op.Text, "q.last_error, q.headers") {
+						return f
+					}
+					searching.Add(1)
+					gate := make(chan struct{})
+					time.AfterFunc(1900*time.Millisecond, func() { close(gate) })
+					return faultdb.Hold(gate)
+				})
+				var all sync.WaitGroup
+				for range 6 {
+					all.Go(func() {
+						if r, err := s.client.Get(s.url + "/q/mail/find?text=nothing"); err == nil {
+							_ = r.Body.Close()
+						}
+					})
+				}
+				require.Eventually(t, func() bool { return searching.Load() >= 4 }, patience, tick)
+				began := time.Now()
+				require.Contains(t, s.post("mail", "do", "pause", "reason", "x", "sure", "yes", "token", token).text, "The queue is paused")
+				require.Less(t, time.Since(began), time.Second)
+				require.LessOrEqual(t, searching.Load(), int64(4), "the searches have a limit")
+				all.Wait()
+			})
+		})
+	}
+}
+
 // A driver that ignores the end of its context delays no request beyond Config.Timeout, and uses up no connection of other queues.
 func TestADriverThatHangsDelaysNoRequestLonger(t *testing.T) {
 	bubble(t, func(t *testing.T) {

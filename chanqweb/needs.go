@@ -36,14 +36,9 @@ var links = map[chanqfindings.Kind]string{
 	chanqfindings.Dead: "See failures", chanqfindings.Paused: "Look at it",
 }
 
-// needsOf returns the lines of the overview for figures.
-func (h *Handler) needsOf(now time.Time, list []chanqfindings.Figures) needsData {
-	var found []chanqfindings.Finding
-	for _, f := range list {
-		found = append(found, chanqfindings.Of(h.concealed(f), h.cfg.Limits, now)...)
-	}
-	found = chanqfindings.Worst(found)
-	data := needsData{Queues: len(list), More: max(0, len(found)-needsShown)}
+// needsOf returns the lines of a page for findings of n queues.
+func needsOf(found []chanqfindings.Finding, n int) needsData {
+	data := needsData{Queues: n, More: max(0, len(found)-needsShown)}
 	for _, f := range found[:min(len(found), needsShown)] {
 		f.Text, f.Remedy = printable(f.Text), printable(f.Remedy)
 		data.Lines = append(data.Lines, needsLine{f, links[f.Kind]})
@@ -51,17 +46,44 @@ func (h *Handler) needsOf(now time.Time, list []chanqfindings.Figures) needsData
 	return data
 }
 
-// concealed returns figures with the errors that visitors may see.
-func (h *Handler) concealed(f chanqfindings.Figures) chanqfindings.Figures {
-	for _, list := range []*[]chanqadmin.Entry{&f.Dead, &f.Retried} {
-		*list = slices.Clone(*list) // the others are shared
-		for i := range *list {
-			e := (*list)[i]
-			h.cfg.Redact(f.Queue, &e)
-			(*list)[i].LastError = e.LastError
+// found returns the findings of queues at a time, the worst first, by what was read last, and how many of the queues were looked at. At the
+// zero time nothing is old.
+func (h *Handler) found(v *visit, now time.Time, names []string) (list []chanqfindings.Finding, n int) {
+	for _, name := range names {
+		g := h.store.watched(name).findings.known()
+		last := g.Value.Figures
+		switch {
+		case g.Err != nil: // Redact has panicked
+			h.refusalOf(v, name, g.Err)
+			last = chanqfindings.Figures{Queue: name, At: v.now, Err: g.Err}
+		case g.At.IsZero():
+			continue
+		}
+		found := chanqfindings.Of(last, h.cfg.Limits, now)
+		if len(found) == 0 {
+			found = g.Value.found
+		}
+		list, n = append(list, found...), n+1
+	}
+	return chanqfindings.Worst(list), n
+}
+
+// looked is what a look at a queue has found.
+type looked struct {
+	chanqfindings.Figures // without messages: why there are none, and when they were read
+	found                 []chanqfindings.Finding
+}
+
+// looked returns the findings of figures.
+func (s *store) looked(f chanqfindings.Figures) looked {
+	for _, list := range [][]chanqadmin.Entry{f.Dead, f.Retried, f.Leased} {
+		for i := range list { // with the errors that visitors may see
+			e := list[i]
+			s.redact(f.Queue, &e)
+			list[i].LastError, list[i].Type = e.LastError, e.Type
 		}
 	}
-	return f
+	return looked{chanqfindings.Figures{Queue: f.Queue, At: f.At, Err: f.Err, Locks: f.Locks}, chanqfindings.Of(f, s.limits, time.Now())}
 }
 
 // placeToLook is placeOf for the findings. They need an open queue, and not the newest: to open it again may wait for a lock.
@@ -100,16 +122,23 @@ func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) 
 	return f
 }
 
-// needs returns the findings of the queues of a page, by the figures that are read soon, or else the last ones.
-func (h *Handler) needs(v *visit, queues []queueLine) needsData {
-	var list []chanqfindings.Figures
-	for _, q := range queues {
-		h.store.watched(q.Name).findings.ask() // after the counts, which must not wait for them
+// othersAsked is how many queues askOthers looks at, every 2 s.
+const othersAsked = 50
+
+// askOthers looks at the queues that were looked at the longest ago, for the overview, which names the findings of all queues. Those of its page
+// it looks at more often.
+func (s *store) askOthers(ctx context.Context) (struct{}, error) {
+	var list []*watched
+	for _, name := range s.names.known().Value {
+		list = append(list, s.watched(name))
 	}
-	for _, q := range queues {
-		if found := h.store.watched(q.Name).findings.get(v.soon); !found.At.IsZero() {
-			list = append(list, found.Value)
-		}
+	slices.SortStableFunc(list, func(a, b *watched) int { return a.findings.known().At.Compare(b.findings.known().At) })
+	list = list[:min(len(list), othersAsked)]
+	for _, w := range list {
+		w.findings.ask()
 	}
-	return h.needsOf(v.now, list)
+	for _, w := range list { // so that they have a pause if they take long
+		w.findings.get(ctx)
+	}
+	return struct{}{}, nil
 }

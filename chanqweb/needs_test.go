@@ -3,6 +3,7 @@ package chanqweb_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,79 @@ func TestTheOverviewBeginsWithWhatIsWrong(t *testing.T) {
 		text = page.get("/").text
 		require.Regexp(t, `(?s)<li class="warning">.*?1 message is dead, the last for 3 min: &lt;b&gt;a number&lt;/b&gt;.*?<a href="./q/mail/failures">See failures ›</a>`, text)
 		require.Regexp(t, `(?s)<li class="notice">.*?paused for`, text)
+	})
+}
+
+var rowNames = regexp.MustCompile(`id="q-([a-z0-9_]+)"`)
+
+// rows returns the queues of a page of the overview.
+func rows(page string) (names []string) {
+	for _, found := range rowNames.FindAllStringSubmatch(page, -1) {
+		names = append(names, found[1])
+	}
+	return names
+}
+
+// The last two queues by name are in trouble, and more than a page of others are not.
+func TestTheOverviewNamesTheFindingsOfAllQueues(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShop(t)
+		for i := range 119 {
+			s.Queue(fmt.Sprintf("queue%03d", i), chanq.Config{})
+		}
+		require.NoError(t, testdb.Pause(t.Context(), s.Queue("zebra", chanq.Config{})))
+		s.Send(s.Queue("zoo", chanq.Config{}), chanq.Message[[]byte]{Body: []byte("x")})
+		page := s.open(everything)
+		require.NotContains(t, rows(page.see("/")), "zoo")
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			page.see("/")
+		}
+		for after, first := range map[string]string{"": "zoo", "queue090": "queue091"} {
+			text := page.see("/?after=" + after)
+			require.Regexp(t, `(?s)<li class="failure">.*?href="./q/zoo/">zoo</a>.*?no consumer runs.*?<li class="notice">.*?href="./q/zebra/">zebra</a>.*?paused for`, text)
+			require.Equal(t, first, rows(text)[0])
+		}
+		first := rows(page.see("/"))
+		require.Equal(t, []string{"zoo", "zebra", "mail", "queue000"}, first[:4], "the worst first, then by name")
+		require.Len(t, first, 100)
+		last := rows(page.see("/?after=" + first[99]))
+		require.Equal(t, []string{"queue097", "queue118"}, []string{last[0], last[len(last)-1]})
+		require.NoError(t, testdb.Admin(s.Queue("queue118", chanq.Config{})).Pause(t.Context(), chanqadmin.Change{Actor: "ada"}))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "queue118", rows(page.see("/?after=queue100"))[0], "which this page has found in trouble")
+	})
+}
+
+func TestThePageOfAQueueBeginsWithItsFindings(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShop(t)
+		page := s.open(everything)
+		require.Contains(t, page.see("/q/mail/"), `<p class="soft">No trouble</p>`)
+		s.Kill(s.Mail, "x", nil, errors.New("no"))
+		require.NoError(t, testdb.Admin(s.Mail).Pause(t.Context(), chanqadmin.Change{Actor: "ada", Reason: "the printer burns"}))
+		require.NoError(t, testdb.Pause(t.Context(), s.Queue("other", chanq.Config{})))
+		time.Sleep(5 * time.Second)
+		page.see("/")
+		text := page.see("/q/mail/")
+		require.Regexp(t, `(?s)<span>dead</span>.*?1 message is dead.*?: no <small>.*?<a href="../../q/mail/failures">See failures ›</a>.*?<span>paused</span>.*?by ada: the printer burns <small>[^<]*Resume in the web UI, or chanq resume mail</small></span>\s*</li>.*?<dl class="tiles">`, text)
+		require.Equal(t, 2, strings.Count(text, `<span class="found">`), "its own")
+		next, end := page.follow("/q/mail/live")
+		defer end()
+		require.Contains(t, next(), "by ada: the printer burns")
+	})
+}
+
+// A panic of Redact does not make a queue look healthy.
+func TestAQueueWhoseFindingsCannotBeShownIsInTrouble(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShop(t)
+		s.Kill(s.Mail, "x", nil, errors.New("no"))
+		page := s.open(everything, func(c *chanqweb.Config) {
+			c.Redact = func(string, *chanqadmin.Entry) { panic("not yet written") }
+		})
+		require.Contains(t, page.see("/"), "the database refuses to show the figures")
+		require.Contains(t, page.log.String(), "not yet written")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 // queuesAPage is the most queues of a page of the overview.
@@ -19,7 +20,7 @@ type overviewData struct {
 	Needs  needsData
 	Queues []queueLine
 	Next   string // the name after which the next page begins
-	More   bool   // there are queues before those of this page
+	More   bool   // it is not the first page
 	Total  int
 	Top    int // the most messages in the last hour of a queue of the page, up to which each Spark goes
 }
@@ -49,29 +50,20 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 	if err := listed.none(v.ctx); err != nil {
 		return nil, err
 	}
-	names := listed.Value
-	data := overviewData{Total: len(names)}
-	after := v.URL.Query().Get("after")
-	from, found := slices.BinarySearch(names, after)
-	if found {
-		from++
-	}
-	data.More = from > 0
-	names = names[from:]
-	if len(names) > queuesAPage {
-		names = names[:queuesAPage]
-		data.Next = names[queuesAPage-1]
-	}
-	for _, name := range names { // all are read simultaneously, the counts first
+	names, after := listed.Value, v.URL.Query().Get("after")
+	known, _ := h.found(v, time.Time{}, names)
+	page, others, next := pageOf(names, known, after)
+	data := overviewData{Total: len(names), Next: next, More: after != ""}
+	for _, name := range page { // all are read simultaneously, the counts first
 		h.store.watched(name).stats.ask()
 	}
-	for _, name := range names {
+	for _, name := range page {
 		w := h.store.watched(name)
 		w.stats.get(v.soon)
 		w.hour.ask()
 	}
 	shown := &view{Page: "overview", Name: "Queues", At: listed.At}
-	for _, name := range names {
+	for _, name := range page {
 		line, missing := h.queueLine(v, h.store.watched(name))
 		if missing && !h.store.lists(v, name) { // it has been dropped since names
 			continue
@@ -85,12 +77,57 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 	for i := range data.Queues {
 		data.Queues[i].Spark = sparkline(data.Queues[i].hour, v.now, data.Top)
 	}
-	data.Needs = h.needs(v, data.Queues)
+	for _, name := range page {
+		h.store.watched(name).findings.ask() // after the counts, which must not wait for them
+	}
+	for _, name := range page {
+		h.store.watched(name).findings.get(v.soon)
+	}
+	h.store.others.ask()
+	here, n := h.found(v, v.now, page)
+	there, m := h.found(v, time.Time{}, others)
+	found := chanqfindings.Worst(slices.Concat(here, there))
+	data.Needs = needsOf(found, n+m)
+	slices.SortStableFunc(data.Queues, func(a, b queueLine) int { return cmp.Compare(rank(found, a.Name), rank(found, b.Name)) })
 	shown.Data, shown.Live = data, "live"
 	if after != "" {
 		shown.Live += "?" + v.URL.RawQuery
 	}
 	return &answer{view: shown}, nil
+}
+
+// rank returns the place of a queue among findings, or the place after all.
+func rank(found []chanqfindings.Finding, queue string) int {
+	if i := slices.IndexFunc(found, func(f chanqfindings.Finding) bool { return f.Queue == queue }); i >= 0 {
+		return i
+	}
+	return len(found)
+}
+
+// pageOf returns the queues of the page that begins after a name, and all others. Up to half of the first page are queues with findings, the
+// worst first. The others follow by name, and next is the last name of the page if there are more.
+func pageOf(names []string, found []chanqfindings.Finding, after string) (page, others []string, next string) {
+	var front []string
+	for _, f := range found {
+		if f.Queue != "" && !slices.Contains(front, f.Queue) && len(front) < queuesAPage/2 {
+			front = append(front, f.Queue)
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(front, name) })
+	from, is := slices.BinarySearch(rest, after)
+	if is {
+		from++
+	}
+	if after == "" {
+		page = front
+	} else {
+		others = front
+	}
+	upto := min(from+queuesAPage-len(page), len(rest))
+	if upto < len(rest) {
+		next = rest[upto-1]
+	}
+	return slices.Concat(page, rest[from:upto]), slices.Concat(others, rest[:from], rest[upto:]), next
 }
 
 // queueLine returns the row of a queue, with the figures that are read soon, or else the last ones. missing: its tables are.
@@ -132,8 +169,8 @@ func (h *Handler) figuresOf(v *visit, w *watched, g reading[chanqadmin.Stats]) f
 
 // queueData is the data of the page of a queue.
 type queueData struct {
+	Needs     needsData
 	Stats     figures
-	Pause     chanqadmin.Pause
 	Consumers []consumerLine
 	More      int // consumers that are not shown
 	Span      string
@@ -153,6 +190,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	s := spanNamed(v.URL.Query().Get("span"))
 	w.details.ask() // all are read simultaneously
 	w.spans[s.Name].ask()
+	w.findings.ask()
 	stats := w.stats.soon(v)
 	found := w.details.soon(v)
 	if err := cmp.Or(stats.none(v.ctx), found.none(v.ctx)); err != nil {
@@ -161,9 +199,11 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if errors.Is(stats.Err, chanq.ErrNoSchema) {
 		return nil, stats.Err
 	}
-	data := queueData{Stats: h.figuresOf(v, w, stats), Consumers: consumerLines(found.Value.Consumers, found.Value.Now), Pause: found.Value.Pause, Spans: spans, Span: s.Name}
+	data := queueData{Stats: h.figuresOf(v, w, stats), Consumers: consumerLines(found.Value.Consumers, found.Value.Now), Spans: spans, Span: s.Name}
 	data.Consumers, data.More = upTo(data.Consumers, consumersShown)
 	data.Charts, data.History = h.chartsOf(v, w, s, stats.Value.Limit)
+	w.findings.get(v.soon)
+	data.Needs = needsOf(h.found(v, v.now, []string{w.name}))
 	return &answer{view: &view{
 		Page: "queue", Tab: "queue", Name: w.name, Queue: w.name, Kind: w.opened.known().Value.kind, Data: data, At: older(stats.At, found.At), Live: "q/" + w.name + "/live?span=" + s.Name,
 	}}, nil

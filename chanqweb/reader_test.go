@@ -192,6 +192,37 @@ func TestMissingQueuesAreNotCached(t *testing.T) {
 	require.Len(t, s.queues, 1)
 }
 
+// However many look at the overview.
+func TestQueuesThatNoPageShowsAreLookedAtInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const queues, shown, pace = 400, 100, othersAsked * time.Second / figuresEvery // a second
+		s := newStore(t.Context(), nil, Config{}, func(string, error) {})
+		var mu sync.Mutex
+		looks := map[string]int{}
+		for i := range queues {
+			name := fmt.Sprintf("queue%03d", i)
+			s.names.last.Value = append(s.names.last.Value, name)
+			s.watched(name).findings = newReader(t.Context(), 2*figuresEvery, func(context.Context) (looked, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				looks[name]++
+				return looked{}, nil
+			})
+		}
+		for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {
+			for _, name := range s.names.last.Value[:shown] {
+				s.watched(name).findings.ask()
+			}
+			s.others.ask()
+		}
+		synctest.Wait()
+		const turns = 120 * int(pace) / (queues - shown)
+		for _, name := range s.names.last.Value[shown:] {
+			require.InDelta(t, turns, looks[name], 1, name)
+		}
+	})
+}
+
 // Eight readers use the database all the time.
 func TestAWaitForAPlaceIsNoErrorAndTakesNoTimeOfTheRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,8 +29,9 @@ type ending struct {
 
 // hand has the running change of each queue, or the last one.
 type hand struct {
-	mu sync.Mutex
-	of map[string]*running
+	mu  sync.Mutex
+	of  map[string]*running
+	all sync.WaitGroup // those that run
 }
 
 // inHand returns the change of a queue that is running, or has ended a moment ago, or nil.
@@ -51,16 +52,15 @@ func (r *running) ended() bool { return r.said.Load() != nil }
 func (h *Handler) start(v *visit, q *chanqadmin.Queue, c change, d action, s chanqadmin.Select) (*answer, error) {
 	ctx, stop := context.WithCancel(h.life)
 	r := &running{verb: d.verb, by: printable(v.actor()), began: v.now, stop: stop}
+	by := *v // the goroutine outlasts the visit
 	h.hand.mu.Lock()
-	if other := h.hand.of[q.Name()]; other != nil && !other.ended() {
-		h.hand.mu.Unlock()
+	defer h.hand.mu.Unlock()
+	if other := h.hand.of[q.Name()]; h.life.Err() != nil || other != nil && !other.ended() {
 		stop()
 		return nil, errInHand
 	}
 	h.hand.of[q.Name()] = r
-	h.hand.mu.Unlock()
-	by := *v // the goroutine outlasts the visit
-	go func() {
+	h.hand.all.Go(func() {
 		defer stop()
 		n, note, err := h.do(ctx, &by, q, c, d, s, func(n int) { r.changed.Store(int64(n)) })
 		text := d.result(n)
@@ -71,12 +71,28 @@ func (h *Handler) start(v *visit, q *chanqadmin.Queue, c change, d action, s cha
 			text = asRefusal(context.Background(), d.failed(n, err)).text
 		}
 		r.said.Store(&ending{text + note, time.Now()})
-	}()
+	})
 	return &answer{goTo: "q/" + url.PathEscape(q.Name()) + "/" + toFailures}, nil
 }
 
 // errInHand refuses a second change of many messages of a queue.
 var errInHand = &refusal{http.StatusConflict, "Another change of this queue is running: wait for its end, or stop it. Nothing was changed."}
+
+// close ends all running changes, and waits until the log of changes says so, up to a time.
+func (h *Handler) close(within time.Duration) {
+	h.hand.mu.Lock()
+	h.end() // no other starts
+	h.hand.mu.Unlock()
+	logged := make(chan struct{})
+	go func() { // ends with them
+		h.hand.all.Wait()
+		close(logged)
+	}()
+	select {
+	case <-logged:
+	case <-time.After(within):
+	}
+}
 
 // stop stops the running change of a queue.
 func (h *Handler) stop(v *visit, queue string) *answer {

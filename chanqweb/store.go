@@ -24,9 +24,12 @@ type store struct {
 	places chan struct{} // of capacity readsAtOnce: has a value for each reader that uses the database
 	failed func(queue string, err error)
 	source History // Config.History
+	redact func(queue string, e *chanqadmin.Entry)
+	limits chanqfindings.Limits
 
-	names *reader[[]string]
-	file  *reader[fileLocks]
+	names  *reader[[]string]
+	file   *reader[fileLocks]
+	others *reader[struct{}]
 
 	mu     sync.Mutex
 	queues map[string]*watched
@@ -40,8 +43,9 @@ type watched struct {
 	details  *reader[details]
 	hour     *reader[[]chanqadmin.Sample] // for the overview
 	spans    map[string]*reader[[]chanqadmin.Sample]
-	findings *reader[chanqfindings.Figures] // for the overview
-	turns    chan struct{}                  // of capacity turnsAtOnce: has a value for each request that uses the database
+	findings *reader[looked]
+	// looks and changes, of capacity turnsAtOnce, have a value for each request that uses the database: a change does not wait for searches.
+	looks, changes chan struct{}
 }
 
 // opened is a queue as it was opened.
@@ -55,7 +59,6 @@ type opened struct {
 type details struct {
 	Now       time.Time // by the clock of the database
 	Consumers []chanqadmin.ConsumerInfo
-	Pause     chanqadmin.Pause
 }
 
 // fileLocks are the locks of a SQLite file, which all its queues share.
@@ -67,18 +70,19 @@ type fileLocks struct {
 const (
 	reopenAfter = time.Minute // the queue may have been dropped, and migrated again with another kind
 	readsAtOnce = 8           // connections of the readers
-	turnsAtOnce = 4           // requests for lists, messages and changes of one queue that use the database at once
+	turnsAtOnce = 4           // requests for lists and messages of one queue that use the database simultaneously, and as many changes
 )
 
 func newStore(life context.Context, db *sql.DB, cfg Config, failed func(string, error)) *store {
 	s := &store{
-		db: db, life: life, places: make(chan struct{}, readsAtOnce), queues: map[string]*watched{}, failed: failed, source: cfg.History,
+		db: db, life: life, places: make(chan struct{}, readsAtOnce), queues: map[string]*watched{}, failed: failed, source: cfg.History, redact: cfg.Redact, limits: cfg.Limits,
 		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema},
 	}
 	s.names = newReader(life, figuresEvery, s.readNames)
 	s.names.begin = s.place
 	s.file = newReader(life, 2*figuresEvery, s.readFile)
 	s.file.begin = s.place
+	s.others = newReader(life, figuresEvery, s.askOthers)
 	return s
 }
 
@@ -174,7 +178,7 @@ func (s *store) watched(name string) *watched {
 }
 
 func (s *store) newWatched(name string) *watched {
-	w := &watched{name: name, turns: make(chan struct{}, turnsAtOnce), spans: map[string]*reader[[]chanqadmin.Sample]{}}
+	w := &watched{name: name, looks: make(chan struct{}, turnsAtOnce), changes: make(chan struct{}, turnsAtOnce), spans: map[string]*reader[[]chanqadmin.Sample]{}}
 	w.opened = newReader(s.life, reopenAfter, func(ctx context.Context) (opened, error) {
 		at, err := s.open(ctx, name)
 		return at, s.report(name, err)
@@ -189,16 +193,14 @@ func (s *store) newWatched(name string) *watched {
 		return stats, err
 	})
 	w.stats.begin = s.placeOf(w)
-	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) (chanqfindings.Figures, error) { return s.look(ctx, w), nil })
+	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) (looked, error) { return s.looked(s.look(ctx, w)), nil })
 	w.findings.begin, w.findings.within = s.placeToLook(w), 2*chanqfindings.Patience
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
 		return using(s, w, func(q *chanqadmin.Queue) (d details, err error) {
 			if d.Now, err = q.Now(ctx); err != nil {
 				return d, err
 			}
-			if d.Consumers, err = q.Consumers(ctx); err == nil {
-				d.Pause, err = q.Paused(ctx)
-			}
+			d.Consumers, err = q.Consumers(ctx)
 			return d, err
 		})
 	})

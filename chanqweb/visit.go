@@ -22,7 +22,6 @@ type visit struct {
 	rights Rights
 	now    time.Time
 	give   func() // ends its turn on the queue; nil: it has none
-
 }
 
 // answer is the result of a page. One field is set.
@@ -153,7 +152,11 @@ func (h *Handler) open(v *visit) (*chanqadmin.Queue, chanq.Kind, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if v.give, err = take(v.ctx, w.turns); err != nil {
+	turns := w.looks
+	if v.Method == http.MethodPost {
+		turns = w.changes
+	}
+	if v.give, err = take(v.ctx, turns); err != nil {
 		return nil, 0, err
 	}
 	found := w.opened.soon(v)

@@ -50,6 +50,12 @@ func TestPagesOfAShopInTrouble(t *testing.T) {
 				needs := evaluate[string](b, `[...document.querySelectorAll(".needs li > :nth-child(2)")].map((e) => e.innerText).join(" ")`)
 				require.ElementsMatch(t, []string{"payments", "invoices", "thumbnails", "emails", "newsletter"}, strings.Fields(needs))
 			}
+			if look.width < 500 {
+				require.Empty(t, evaluate[string](b, `[...document.querySelectorAll(".scroll:has(.cards)")].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.innerText).join()`), "the cards of %s fit", path)
+			} else if path == "/" {
+				apart := evaluate[float64](b, `(([a, b, c]) => Math.abs(b.left - a.right - (c.left - b.right)))([...document.querySelectorAll(".head > a")].map((e) => e.getBoundingClientRect()))`)
+				require.Less(t, apart, 1.0, "the links to other pages are in one group at %s", look.name)
+			}
 		}
 	}
 	b.quiet()

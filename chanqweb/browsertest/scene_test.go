@@ -256,6 +256,13 @@ func (w *shop) hour() (paths []string, pictures map[string]string) {
 	}
 	require.NoError(w, cron.Pause(ctx, "newsletter", "ada", "until the new template is approved"))
 
+	ticked := make(chan struct{})
+	go func() { // until the test ends
+		defer close(ticked)
+		_ = cron.Run(running)
+	}()
+	w.Cleanup(func() { stop(); <-ticked })
+
 	// The troubles.
 	thumbnails := w.queue("thumbnails", chanq.Config{}, 700*time.Millisecond, "resize")
 	gate, hangs := make(chan struct{}), false

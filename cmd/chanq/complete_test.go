@@ -130,7 +130,7 @@ func TestDoctorFindsAQueueWithoutConsumers(t *testing.T) {
 	require.Regexp(t, `^X FAIL    mail: no-consumer: no consumer runs; 1 message waits, .* → start a consumer;`, quiet.out)
 	succeed(t, "", "pause", "--db", db, "mail")
 	paused := findings(t, succeed(t, "", "doctor", "--db", db, "-o", "json", "mail"))["paused"]
-	require.Equal(t, "if the reason no longer applies: chanq resume mail", paused.Remedy)
+	require.Equal(t, "if the reason no longer applies: Resume in the web UI, or chanq resume mail", paused.Remedy)
 	require.Empty(t, succeed(t, "", "doctor", "--quiet", "--db", newQueue(t, "mail")).out)
 	for _, flag := range []string{"--stuck", "--late"} {
 		for _, command := range []string{"doctor", "top"} {

@@ -249,6 +249,7 @@ func serveUntil(ctx context.Context, u ui, page *chanqweb.Handler, server *http.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err := server.Shutdown(ctx)
+	page.Close() // Shutdown does not wait for it
 	if ended := <-ended; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
 	}

@@ -137,7 +137,7 @@ var reports = map[string]report{
 	"the file is locked":              {"ChanqDatabase", "page", "locked", 2 * time.Minute, 3 * time.Minute, `: another connection has the write lock of the file \(queues: 2\)$|: the file is locked for writing by .* \(queues: 2\)$`},
 	"no consumer runs":                {"ChanqFailure", "page", "no-consumer", 2 * time.Minute, 3 * time.Minute, `^orders: no consumer runs; 12 messages wait, the oldest for .*$`},
 	"the queue is paused":             {"ChanqPaused", "ticket", "a-paused-queue", 60 * time.Minute, 61 * time.Minute, `^orders: paused for .* by ada: deploying 4.2$`},
-	"a dead message blocks its key":   {"ChanqFailure", "page", "blocked-key", 2 * time.Minute, 3 * time.Minute, `^orders: 8 ready messages of 1 key wait for dead messages of the same key$`},
+	"a dead message blocks its key":   {"ChanqFailure", "page", "blocked-key", 2 * time.Minute, 3 * time.Minute, `^orders: 8 ready messages of 1 key wait for dead messages of the same key, for .*$`},
 	"the database does not answer":    {"ChanqDatabase", "page", "unreachable", 2 * time.Minute, 3 * time.Minute, `^(healthy|orders): the database does not answer \(queues: [23]\)$`},
 }
 

@@ -85,8 +85,8 @@ func Text(n sqlbatch.Names, text string, w TextWords) string {
 	})
 }
 
-// LogTable is the Text that creates the log of changes, of all queues: see chanqadmin.Log. Its IDs are in the order of time. A change that
-// has not ended has neither ended_at nor messages.
+// LogTable is the Text that creates the log of changes, of all queues: see chanqadmin.Log. Its IDs are in the order of time, and the second
+// key is for the changes of one queue. A change that has not ended has neither ended_at nor messages.
 const LogTable = `{create chanq__log} (
   id       {text} NOT NULL PRIMARY KEY,
   queue    {text} NOT NULL,
@@ -97,7 +97,8 @@ const LogTable = `{create chanq__log} (
   reason   {text} NOT NULL,
   ended_at bigint NULL,
   messages bigint NULL,
-  error    {text} NULL
+  error    {text} NULL,
+  UNIQUE (queue, id)
 )`
 
 var textWord = regexp.MustCompile(`\?[0-9]+|\{(create )?chanq_[a-z0-9_]+\}`)

@@ -8,5 +8,6 @@ CREATE TABLE IF NOT EXISTS "public"."chanq__log" (
   reason   text COLLATE "C" NOT NULL,
   ended_at bigint NULL,
   messages bigint NULL,
-  error    text COLLATE "C" NULL
+  error    text COLLATE "C" NULL,
+  UNIQUE (queue, id)
 );

@@ -8,5 +8,6 @@ CREATE TABLE IF NOT EXISTS "main"."chanq__log" (
   reason   TEXT NOT NULL,
   ended_at bigint NULL,
   messages bigint NULL,
-  error    TEXT NULL
+  error    TEXT NULL,
+  UNIQUE (queue, id)
 );

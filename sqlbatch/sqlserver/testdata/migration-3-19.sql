@@ -8,5 +8,6 @@ IF OBJECT_ID(N'[dbo].[chanq__log]', N'U') IS NULL CREATE TABLE [dbo].[chanq__log
   reason   nvarchar(400) NOT NULL,
   ended_at bigint NULL,
   messages bigint NULL,
-  error    nvarchar(400) NULL
+  error    nvarchar(400) NULL,
+  UNIQUE (queue, id)
 );
