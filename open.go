@@ -290,17 +290,21 @@ func (s schema) migrate(ctx context.Context, end string) error {
 		return err
 	}
 	spec, whole, changes, err := s.look(s.unlocked)
-	if err != nil || whole && !changes {
+	if err != nil {
 		return err
 	}
-	if err := s.begin(whole, end == ""); err != nil {
+	shared, err := s.hasShared()
+	if err != nil || whole && shared && !changes {
+		return err
+	}
+	if err := s.begin(whole && shared, end == ""); err != nil {
 		return err
 	}
 	if spec, whole, _, err = s.look(s.stored); err != nil { // under the lock: another process might have been first
 		return err
 	}
 	record := s.q.table.SQL.Configure(spec.policy()) // the permission to update the row is enough
-	if !whole {
+	if !whole || !shared {
 		if s.q.cfg.Shard.Count > 0 && s.q.cfg.Shard.Set.IsZero() {
 			s.q.cfg.Shard.Set = NewID()
 			s.q.render(spec.Slots)
@@ -316,7 +320,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
 }
 
-// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes, and those that all queues share; and, if so,
+// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes; and, if so,
 // whether the Spec differs from the stored one. Tables that the role can neither see nor create count as existing.
 func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes bool, err error) {
 	found, err := read()
@@ -327,19 +331,24 @@ func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes boo
 	if err != nil || found.Version < sqlbatch.Version {
 		return spec, false, false, err
 	}
-	const shared = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
-CROSS JOIN {chanq__log} AS l WHERE 1 = 0`
-	err = s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Text(s.q.names, shared)}, nil)
-	switch class := s.q.classify(err); {
-	case err == nil || class == sqlbatch.Permanent: // a role need not be allowed to read them
-	case class == sqlbatch.NoSchema:
-		return spec, false, false, nil
-	default:
-		return spec, false, false, err
-	}
 	missing := 0
 	err = s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
 	return spec, missing == 0, spec != found.spec(), err
+}
+
+// hasShared reports whether the tables exist that all queues share. Tables that the role may not read count as existing.
+// It is for the time before the lock: on PostgreSQL an error would end the transaction.
+func (s schema) hasShared() (bool, error) {
+	const text = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
+CROSS JOIN {chanq__log} AS l WHERE 1 = 0`
+	err := s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Text(s.q.names, text)}, nil)
+	switch class := s.q.classify(err); {
+	case err == nil || class == sqlbatch.Permanent:
+		return true, nil
+	case class == sqlbatch.NoSchema:
+		return false, nil
+	}
+	return false, err
 }
 
 // begin begins the transaction of a migration, which excludes all others. Unless the queue is whole, the table of
