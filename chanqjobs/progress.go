@@ -48,15 +48,16 @@ const (
 SELECT ?1::text, q.id, ?3::bigint, {now}, {values} FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3
 ON CONFLICT (queue, id) DO UPDATE SET fence = excluded.fence, at = excluded.at, {set} WHERE p.fence <= excluded.fence
 RETURNING 1`
+	// progressBatch updates what the INSERT has found, also a row of another Reporter of this moment.
 	progressBatch = `DECLARE @stored int = 0;
-UPDATE {chanq__progress} SET fence = ?3, at = {now}, {set}
-WHERE queue = ?1 AND id = ?2 AND fence <= ?3 AND EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3);
+INSERT INTO {chanq__progress} (queue, id, fence, at, {columns})
+SELECT ?1, q.id, ?3, {now}, {values} FROM {live} AS q
+WHERE q.id = ?2 AND q.fence <= ?3 AND NOT EXISTS (SELECT 1 FROM {chanq__progress} AS p WITH (UPDLOCK, SERIALIZABLE) WHERE p.queue = ?1 AND p.id = ?2);
 SET @stored = @@ROWCOUNT;
 IF @stored = 0
 BEGIN
-    INSERT INTO {chanq__progress} (queue, id, fence, at, {columns})
-    SELECT ?1, q.id, ?3, {now}, {values} FROM {live} AS q
-    WHERE q.id = ?2 AND q.fence <= ?3 AND NOT EXISTS (SELECT 1 FROM {chanq__progress} AS p WITH (UPDLOCK, SERIALIZABLE) WHERE p.queue = ?1 AND p.id = ?2);
+    UPDATE {chanq__progress} SET fence = ?3, at = {now}, {set}
+    WHERE queue = ?1 AND id = ?2 AND fence <= ?3 AND EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = ?2 AND q.fence <= ?3);
     SET @stored = @@ROWCOUNT;
 END;
 SELECT 1 AS stored WHERE @stored > 0;`
