@@ -336,8 +336,8 @@ func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes boo
 	return spec, missing == 0, spec != found.spec(), err
 }
 
-// hasShared reports whether the tables exist that all queues share. Tables that the role may not read count as existing.
-// It is for the time before the lock: on PostgreSQL an error would end the transaction.
+// hasShared reports whether the tables exist that all queues share. Tables that the role may not read count as
+// existing. It is for the time before the lock: on PostgreSQL an error would end the transaction.
 func (s schema) hasShared() (bool, error) {
 	const text = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
 CROSS JOIN {chanq__log} AS l WHERE 1 = 0`

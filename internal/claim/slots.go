@@ -14,7 +14,8 @@ import (
 )
 
 // Slots has the slots that the consumer of an ordered queue owns, with their messages in memory. It is the Source of
-// leases of deliverable messages. Its methods are safe for concurrent use, and run no statements: the Ordered runs them.
+// leases of deliverable messages. Its methods are safe for concurrent use, and run no statements: an
+// Ordered runs them.
 type Slots struct {
 	cfg        *Config
 	pace       *Pace

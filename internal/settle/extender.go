@@ -408,7 +408,8 @@ func (x *Extender) tryExtend(ctx context.Context, l *lease.Lease, d, timeout tim
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, _, err := x.cfg.Table.Items(within, x.cfg.Table.Build(skip).Extend(consumer, []sqlbatch.Item{l.Item}, d), nil)
+	st := x.cfg.Table.Build(skip).Extend(consumer, []sqlbatch.Item{l.Item}, d)
+	changed, _, err := x.cfg.Table.Items(within, st, nil)
 	if err != nil {
 		return false, 0, err
 	}

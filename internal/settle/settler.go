@@ -21,7 +21,8 @@ type Table interface {
 	AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement
 	// Items returns the items whose rows a statement has changed. left means that the driver might still use its
 	// arguments.
-	Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool, err error)
+	Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool,
+		err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
 	// Alone waits for the turn of a statement that might take long.
 	Alone(ctx context.Context) (done func())

@@ -64,7 +64,7 @@ var types = map[string]limit{
 // functions, by their count of arguments.
 var functions = map[string]int{
 	"SYSUTCDATETIME": 0, "DATEADD": 3, "DATEDIFF_BIG": 3, "DATALENGTH": 1, "SUBSTRING": 3, "CHECKSUM": 1,
-	"COUNT_BIG": 1, "COUNT": 1, "MIN": 1, "MAX": 1, "OBJECT_ID": 2, "DB_NAME": 0, "SCHEMA_ID": 1, "INDEXPROPERTY": 3,
+	"COUNT_BIG": 1, "COUNT": 1, "MIN": 1, "MAX": 1, "OBJECT_ID": 2, "DB_NAME": 0, "SCHEMA_ID": 1, "INDEXPROPERTY": 3, "HAS_PERMS_BY_NAME": 3,
 	"NEWID": 0, "DB_ID": 0, "COL_LENGTH": 2, "ERROR_NUMBER": 0,
 	"CONCAT": 9, // of 2 to 254
 }
