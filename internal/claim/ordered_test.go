@@ -41,11 +41,6 @@ func TestLeasesThatNoReaderMayGetKeepNothingWaiting(t *testing.T) {
 	})
 }
 
-// free is a Holder without a lease.
-type free struct{ claim.Holder }
-
-func (free) Held() (leases, handlers int) { return 0, 0 }
-
 // TestSlotsOfAFormerMembershipAreNoReasonToStop: the consumer takes them when the database counts that membership as
 // ended.
 func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
@@ -53,7 +48,7 @@ func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 		var halted atomic.Bool
 		f := newFake(t, func(c *claim.Config) {
 			c.Halt = func() { halted.Store(true) }
-			c.Holder = free{c.Holder}
+			c.Holder = counted{c.Holder, new(atomic.Int64)}
 		})
 		o := claim.NewOrdered(f.owned, f)
 		o.Run()
@@ -75,5 +70,33 @@ func TestSlotsOfAFormerMembershipAreNoReasonToStop(t *testing.T) {
 		synctest.Wait()
 		require.True(t, halted.Load(), "after LeaseFor another consumer has them")
 		<-ended
+	})
+}
+
+// counted is a Holder with a number of leases.
+type counted struct {
+	claim.Holder
+	leases *atomic.Int64
+}
+
+func (c counted) Held() (leases, handlers int) { return int(c.leases.Load()), 0 }
+
+// TestALeaseThatEndsDuringAReadIsNoReasonToStop: its handler might have sent a message that the read did not see.
+func TestALeaseThatEndsDuringAReadIsNoReasonToStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leases atomic.Int64
+		leases.Store(1)
+		f := newFake(t, func(c *claim.Config) {
+			c.Halt = func() {}
+			c.Holder = counted{c.Holder, &leases}
+		})
+		f.fail = func(op string) error {
+			if op == "read" {
+				leases.Store(0)
+			}
+			return nil
+		}
+		claim.NewOrdered(f.owned, f, func() bool { return false }).Run()
+		require.Equal(t, 2, f.count("read"))
 	})
 }

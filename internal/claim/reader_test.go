@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/order"
@@ -321,6 +322,33 @@ func TestMessagesOfAKeyComeOneAfterTheOther(t *testing.T) {
 		ids, _ = f.deliver()
 		require.Equal(t, []byte{2}, ids)
 		require.Zero(t, f.count("mark"), "an owner only reads")
+	})
+}
+
+func TestAFailedStatementAboutSlotsDelaysNoRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.run(5) // it takes all slots
+		f.send("ab")
+		f.fail = func(op string) error {
+			if op == "slots" {
+				return errRolledBack // another transaction has locked their rows
+			}
+			return nil
+		}
+		f.owned.Hurry()
+		time.Sleep(time.Second) // checks have a minimum distance
+		b := order.Budget{Room: 100, Items: 100, Fetch: 100, Poll: true}
+		_, err := f.reader.Step(b)
+		require.ErrorIs(t, err, errRolledBack)
+		did, err := f.reader.Step(b)
+		require.NoError(t, err)
+		require.True(t, did.Read)
+		ids, _ := f.deliver()
+		require.Equal(t, []byte{1, 2}, ids)
+		time.Sleep(batch.ShortPause)
+		_, err = f.reader.Step(b)
+		require.ErrorIs(t, err, errRolledBack, "the slots are checked again")
 	})
 }
 
