@@ -96,7 +96,7 @@ func TestALeaseThatEndsDuringAReadIsNoReasonToStop(t *testing.T) {
 			}
 			return nil
 		}
-		claim.NewOrdered(f.owned, f, func() bool { return false }).Run()
+		claim.NewOrdered(f.owned, f).Run()
 		require.Equal(t, 2, f.count("read"))
 	})
 }

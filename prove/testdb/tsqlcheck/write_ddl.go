@@ -56,8 +56,14 @@ func (w *writer) constraint(c ast.TableConstraint) {
 		return
 	}
 	u, ok := c.(*ast.UniqueConstraintDefinition)
+	if ok && !u.IsPrimaryKey && u.ConstraintIdentifier == nil && u.IndexType == nil && len(u.IndexOptions) == 0 {
+		w.put("UNIQUE (")
+		w.keyColumns(u.Columns)
+		w.put(")")
+		return
+	}
 	if !ok || !clusteredKey(u) {
-		fail("table constraint %T other than a clustered primary key or a CHECK", c)
+		fail("table constraint %T other than a clustered primary key, a CHECK or a UNIQUE without a name", c)
 	}
 	w.put("CONSTRAINT")
 	w.identifier(u.ConstraintIdentifier)
