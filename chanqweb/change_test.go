@@ -123,7 +123,7 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 		}
 		did("The queue is paused", "do", "pause", "reason", "the <printer> burns", "sure", "yes")
 		require.True(t, shop.Stats(shop.Mail).Paused)
-		require.Regexp(t, `Since <time [^>]*>[^<]*</time>, by ada: the &lt;printer&gt; burns\.`, s.see("/q/mail/"))
+		require.Regexp(t, `<span class="found">paused for [^<]* by ada: the &lt;printer&gt; burns <small>`, s.see("/q/mail/"))
 		did("The queue is resumed", "do", "resume")
 		require.False(t, shop.Stats(shop.Mail).Paused)
 

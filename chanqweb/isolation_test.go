@@ -374,6 +374,6 @@ func TestAnUnknownOutcomeIsSaid(t *testing.T) {
 		require.Contains(t, r.text, "the outcome is unknown")
 		require.Contains(t, r.text, `/q/mail/">Look at the queue</a>`)
 		require.True(t, shop.Stats(shop.Mail).Paused)
-		require.Contains(t, s.see("/q/mail/"), "The queue is paused")
+		require.Contains(t, s.see("/q/mail/"), "paused for ")
 	})
 }
