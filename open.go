@@ -289,7 +289,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	if err := s.trust(ctx); err != nil {
 		return err
 	}
-	spec, whole, changes, err := s.look(s.unlocked)
+	_, whole, changes, err := s.look(s.unlocked)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,8 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	if err := s.begin(whole && shared, end == ""); err != nil {
 		return err
 	}
-	if spec, whole, _, err = s.look(s.stored); err != nil { // under the lock: another process might have been first
+	spec, whole, _, err := s.look(s.stored) // under the lock: another process might have been first
+	if err != nil {
 		return err
 	}
 	record := s.q.table.SQL.Configure(spec.policy()) // the permission to update the row is enough
