@@ -293,11 +293,13 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	if err != nil {
 		return err
 	}
-	shared, err := s.hasShared()
-	if err != nil || whole && shared && !changes {
-		return err
+	lacking := false // a queue without its own tables gets those that all queues share with them
+	if whole {
+		if lacking, err = s.lacksShared(); err != nil || !lacking && !changes {
+			return err
+		}
 	}
-	if err := s.begin(whole && shared, end == ""); err != nil {
+	if err := s.begin(whole && !lacking, end == ""); err != nil {
 		return err
 	}
 	spec, whole, _, err := s.look(s.stored) // under the lock: another process might have been first
@@ -305,7 +307,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 		return err
 	}
 	record := s.q.table.SQL.Configure(spec.policy()) // the permission to update the row is enough
-	if !whole || !shared {
+	if !whole || lacking {
 		if s.q.cfg.Shard.Count > 0 && s.q.cfg.Shard.Set.IsZero() {
 			s.q.cfg.Shard.Set = NewID()
 			s.q.render(spec.Slots)
@@ -337,17 +339,17 @@ func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes boo
 	return spec, missing == 0, spec != found.spec(), err
 }
 
-// hasShared reports whether the tables exist that all queues share. Tables that the role may not read count as
+// lacksShared reports whether tables are missing that all queues share. Tables that the role may not read count as
 // existing. It is for the time before the lock: on PostgreSQL an error would end the transaction.
-func (s schema) hasShared() (bool, error) {
+func (s schema) lacksShared() (bool, error) {
 	const text = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
 CROSS JOIN {chanq__log} AS l WHERE 1 = 0`
 	err := s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Text(s.q.names, text)}, nil)
 	switch class := s.q.classify(err); {
 	case err == nil || class == sqlbatch.Permanent:
-		return true, nil
-	case class == sqlbatch.NoSchema:
 		return false, nil
+	case class == sqlbatch.NoSchema:
+		return true, nil
 	}
 	return false, err
 }
