@@ -39,9 +39,11 @@ func TestTheProgressOfAJobIsStoredOncePerSecond(t *testing.T) {
 		require.NoError(w, chanqjobs.Migrate(w.Soon(), w.Tables(), chanq.Config{}))
 		_, err = read()
 		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
-		require.NoError(w, r.Report(w.Soon(), 0.2, "it sends nothing"), "within a second of an error")
-		_, err = read()
-		require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
+		if w.Engine.Bubble { // within a second of an error
+			require.NoError(w, r.Report(w.Soon(), 0.2, "it sends nothing"))
+			_, err = read()
+			require.ErrorIs(w, err, chanqjobs.ErrNoProgress)
+		}
 
 		time.Sleep(1001 * time.Millisecond)
 		require.NoError(w, r.Report(w.Soon(), 0.25, "pägé 1 of 4"))
