@@ -45,6 +45,9 @@ func emulated(t *testing.T, first ...func(instance.Request) (instance.Answer, bo
 				return a, true
 			}
 		}
+		if _, on := planning.Load(r.Session); on && r.Text != "SET SHOWPLAN_XML OFF" {
+			return instance.Answer{Rows: [][]any{{plan}}}, true
+		}
 		for _, f := range engineFacts {
 			if f.request.MatchString(r.Text) {
 				return instance.Answer{Rows: [][]any{{f.value}}}, true
@@ -67,9 +70,6 @@ func emulated(t *testing.T, first ...func(instance.Request) (instance.Answer, bo
 			return instance.Answer{}, true
 		case r.Text == "EXEC sp_updatestats", strings.HasPrefix(r.Text, "DROP LOGIN "):
 			return instance.Answer{}, true
-		}
-		if _, on := planning.Load(r.Session); on {
-			return instance.Answer{Rows: [][]any{{plan}}}, true
 		}
 		return instance.Answer{}, false
 	})
