@@ -125,9 +125,8 @@ func cut(s string) string {
 }
 
 // Log returns the latest changes of a queue, or of all queues of Config.Schema if queue is "", even of queues that were dropped. limit is the
-// most that it returns, from 1 to 10,000. The log has the last 1,000 changes of each queue. A change deletes those of all queues that are
-// older than 90 days. Log costs one round trip, and uses
-// Dialect and Schema of cfg.
+// most that it returns, from 1 to 10,000. The log has the last 1,000 changes of each queue. Each change deletes the entries of all queues that
+// are older than 90 days. Log costs one round trip, and uses Dialect and Schema of cfg.
 func Log(ctx context.Context, db *sql.DB, queue string, limit int, cfg chanq.Config) (list []Logged, err error) {
 	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
 	n := sqlbatch.Names{Schema: cfg.Schema, Queue: cmp.Or(queue, "any")}

@@ -202,7 +202,7 @@ func (e *examination) consumers() {
 			text, whose = fmt.Sprintf("%d consumers are not heard, with %s in hand, for example %s", len(of), counted(messages, chanqadmin.MostListed, "message"), name), " for "+name
 		}
 		if !one.heard.IsZero() {
-			text += ", since " + lasting(e.Now.Sub(one.heard))
+			text += ", last heard " + lasting(e.Now.Sub(one.heard)) + " ago"
 		}
 		if one.messages == 0 {
 			text += ", and has slots"

@@ -160,14 +160,14 @@ func TestEachSentenceSaysWhoAndSinceWhen(t *testing.T) {
 				f.Consumers = append(f.Consumers, chanqadmin.ConsumerInfo{ID: web6, Name: "web-6", Heard: now.Add(-30 * time.Second), Until: now.Add(time.Minute)})
 				f.Leased = []chanqadmin.Entry{{Consumer: web6, LeasedBy: "web-6"}}
 			},
-			found: chanqfindings.ConsumerLost, text: "consumer web-6 is not heard, since 30 s, with 1 message in hand", since: 30 * time.Second,
+			found: chanqfindings.ConsumerLost, text: "consumer web-6 is not heard, last heard 30 s ago, with 1 message in hand", since: 30 * time.Second,
 		},
 		"a lost consumer without messages": {
 			kind: chanq.KindOrdered,
 			set: func(f *chanqfindings.Figures) {
 				f.Consumers = []chanqadmin.ConsumerInfo{{ID: web6, Name: "web-6", Heard: now.Add(-30 * time.Second)}}
 			},
-			found: chanqfindings.ConsumerLost, text: "consumer web-6 is not heard, since 30 s, and has slots; no other runs", since: 30 * time.Second,
+			found: chanqfindings.ConsumerLost, text: "consumer web-6 is not heard, last heard 30 s ago, and has slots; no other runs", since: 30 * time.Second,
 		},
 		"two that hang": {
 			set: func(f *chanqfindings.Figures) {

@@ -125,8 +125,8 @@ func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) 
 // othersAsked is how many queues askOthers looks at, every 2 s.
 const othersAsked = 50
 
-// askOthers looks at the queues that were looked at the longest ago, for the overview, which names the findings of all queues. Those of its page
-// it looks at more often.
+// askOthers looks at the queues that were looked at the longest ago: the overview names the findings of all queues. It looks more often at the
+// queues of its page.
 func (s *store) askOthers(ctx context.Context) (struct{}, error) {
 	var list []*watched
 	for _, name := range s.names.known().Value {

@@ -30,7 +30,7 @@ type Config struct {
 	StopWhenIdle bool
 	Values       context.Context // parent of the contexts of leases; has the lease.Mover, if there is one
 	Health       *base.Availability
-	Isolated     *base.Isolated                   // is told how many settles are isolated
+	Isolated     *base.Isolated                   // gets the number of isolated settles
 	Task         func(name, op string) *base.Task // reports a background task by its name, and its errors by op
 	Observer     Observer
 }

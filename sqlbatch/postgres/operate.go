@@ -13,7 +13,6 @@ import (
 var policy = build.Policy{
 	Types: [3]string{"smallint", "integer", "bigint"},
 	Args:  [3]string{"$%d::smallint", "$%d::integer", "$%d::bigint"},
-	Reads: [3]string{"%c", "%c", "%c"},
 }
 
 const recordText = `INSERT INTO {queues} AS s (name, version, created_at, kind, slots, shard, shards, shard_set, {policy columns})

@@ -15,7 +15,6 @@ import (
 var policy = build.Policy{
 	Types: [3]string{"INTEGER", "INTEGER", "INTEGER"},
 	Args:  [3]string{"?%d", "?%d", "?%d"},
-	Reads: [3]string{"%c", "%c", "%c"},
 }
 
 const recordText = `INSERT INTO {queues} (name, version, created_at, kind, slots, shard, shards, shard_set, {policy columns})

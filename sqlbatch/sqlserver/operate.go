@@ -14,7 +14,7 @@ import (
 var policy = build.Policy{
 	Types: [3]string{"bit", "int", "bigint"},
 	Args:  [3]string{"@%c", "@%c", "@%c"},
-	Reads: [3]string{"CONVERT(int, %c) AS %c", "%c", "%c"},
+	Reads: [3]string{0: "CONVERT(int, %c) AS %c"},
 }
 
 // recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE lock the place of the row until it exists, so

@@ -3,6 +3,7 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -161,7 +162,7 @@ func KindAndSlots(n sqlbatch.Names) string {
 	return fmt.Sprintf("%d, %d", kind, n.Slots)
 }
 
-// policyColumns are the columns of a policy, in the order of the statement Version. A column is a flag or an integer of Bits.
+// policyColumns are the columns of a policy, in the order of the statement Version. A column is a flag, or an integer of 32 or 64 bits.
 var policyColumns = []struct {
 	name  string
 	bits  int // 1, 32 or 64
@@ -194,14 +195,14 @@ func PolicyArgs(p sqlbatch.Policy) (args []any) {
 }
 
 // Policy is how an engine writes the columns of a policy: of a flag, an integer of 32 and one of 64 bits the type, the
-// argument, and what a query reads. %c is the name of the column, and %d its number from 1 on.
+// argument, and what a query reads if that is not the column itself. %c is the name of the column, and %d its number from 1 on.
 type Policy struct{ Types, Args, Reads [3]string }
 
 // Each joins a text for each column, in which %t, %a and %r are its type, argument and what is read.
 func (p Policy) Each(text, separator string) string {
 	var texts []string
 	for i, c := range policyColumns {
-		all := strings.NewReplacer("%t", p.Types[c.bits/32], "%a", p.Args[c.bits/32], "%r", p.Reads[c.bits/32]).Replace(text)
+		all := strings.NewReplacer("%t", p.Types[c.bits/32], "%a", p.Args[c.bits/32], "%r", cmp.Or(p.Reads[c.bits/32], "%c")).Replace(text)
 		texts = append(texts, strings.NewReplacer("%c", c.name, "%d", strconv.Itoa(i+1)).Replace(all))
 	}
 	return strings.Join(texts, separator)
