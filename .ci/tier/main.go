@@ -2,7 +2,7 @@
 //
 //	go run ./.ci/tier NAME GO-TEST-ARGUMENTS…
 //
-// It prints what go test prints without -v (the packages, and the output of failed tests), then a
+// It does not vet (the step lint does), and prints what go test prints without -v (the packages, and the output of failed tests), then a
 // table: for each package of the tier NAME the tests and subtests that passed, were skipped and
 // failed, how many seconds it ran and how many of a processor it used, its child processes' included; and the slowest tests,
 // whose seconds are shared with the tests that run at the same time.
@@ -103,7 +103,7 @@ func run(tier string, args []string) error {
 	}
 	defer os.Remove(measured.Name())
 	defer measured.Close()
-	cmd := exec.Command("go", append([]string{"test", "-json", "-exec", self + " exec " + measured.Name()}, args...)...)
+	cmd := exec.Command("go", append([]string{"test", "-json", "-vet=off", "-exec", self + " exec " + measured.Name()}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
