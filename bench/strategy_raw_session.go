@@ -138,11 +138,14 @@ func (s *bareSession) ack(items []sqlbatch.Item) error {
 	defer since(time.Now(), &s.spent.ack)
 	acked := 0
 	var id sql.RawBytes
-	var fence int64
+	var fence sql.NullInt64
 	columns := []any{&id, &fence}
 	err := s.do(s.queue.Ack(items), func(rows *sql.Rows) error {
-		acked++
-		return rows.Scan(columns...)
+		err := rows.Scan(columns...)
+		if acked++; id == nil {
+			acked = len(items)
+		}
+		return err
 	})
 	if err == nil && acked != len(items) {
 		err = fmt.Errorf("acked %d of %d messages", acked, len(items))

@@ -260,7 +260,7 @@ type Queue interface {
 	// These apply to the items whose id and fence match and return id, fence of each such item, with the fence that matched. On an ordered
 	// queue they do not check for a current lease, and count the attempt of a delivery that is not in the row because consumer has not marked
 	// or extended it.
-	Ack([]Item) Statement                  // deletes
+	Ack([]Item) Statement                  // deletes; may return a row of two NULLs in place of all, except InTx
 	Archive([]Item) Statement              // moves to the done table
 	Nack([]NackItem) Statement             // ends the lease; the attempt stays counted, lapses are cleared, and do not count as attempts
 	Snooze([]NackItem) Statement           // as Nack, but the attempt is refunded

@@ -250,7 +250,11 @@ func (f *fake) Items(ctx context.Context, st sqlbatch.Statement, _ []sqlbatch.It
 	for i, arg := range st.Args {
 		items[i] = arg.(sqlbatch.Item)
 	}
-	return f.change(ctx, st.Text, items, st.Text == "ack" || st.Text == "dead-letter", st.Text == "extend")
+	changed, left, err := f.change(ctx, st.Text, items, st.Text == "ack" || st.Text == "dead-letter", st.Text == "extend")
+	if st.Text == "ack" && len(changed) == len(items) {
+		changed = []sqlbatch.Item{{}} // as an engine may that acks all
+	}
+	return changed, left, err
 }
 
 func (f *fake) Look(_ context.Context, _ time.Duration, ids [][16]byte) (table.Seen, error) {

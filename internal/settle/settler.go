@@ -214,8 +214,11 @@ func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked b
 func itemOf(l *lease.Lease) sqlbatch.Item { return l.Item }
 
 // front moves the values whose items were changed to the front, and returns them. values are in the order of
-// table.CompareItems.
+// table.CompareItems. An item without values stands for all: see sqlbatch.Queue.Ack.
 func front[V any](values []V, changed []sqlbatch.Item, item func(V) sqlbatch.Item) []V {
+	if len(changed) == 1 && changed[0] == (sqlbatch.Item{}) {
+		return values
+	}
 	if !slices.IsSortedFunc(changed, table.CompareItems) {
 		slices.SortFunc(changed, table.CompareItems)
 	}

@@ -181,7 +181,7 @@ func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T)
 		require.Equal(t, "77777ms", ordinary(), name)
 
 		require.NoError(t, tx.Rollback())
-		require.Equal(t, items, q.settled(conn, st), name)
+		require.Equal(t, items, q.settled(conn, st, items...), name)
 		require.Equal(t, "77777ms", ordinary(), name)
 	}
 }

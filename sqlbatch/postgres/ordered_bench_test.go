@@ -39,7 +39,7 @@ func BenchmarkKinds(b *testing.B) {
 					k.enqueue(b, 500)
 					k.enqueue(b, 500)
 					items := k.claim(b)
-					require.Len(b, k.run(b, "ack1000", k.q.Ack(items)), 1000)
+					require.Len(b, k.run(b, "ack1000", k.q.Ack(items)), 1, "all")
 				}
 			}
 			for _, k := range kinds {

@@ -94,10 +94,10 @@ func (q *serverQueue) begin() *sql.Tx {
 	return tx
 }
 
-// settled returns the id, fence pairs that a statement returns.
-func (q *serverQueue) settled(on testdb.Runner, st sqlbatch.Statement) []sqlbatch.Item {
+// settled returns the id, fence pairs that a statement returns: an ack may stand for all of its items.
+func (q *serverQueue) settled(on testdb.Runner, st sqlbatch.Statement, all ...sqlbatch.Item) []sqlbatch.Item {
 	q.Helper()
-	return suite.Items(q.rows(on, st), 1)
+	return suite.Acked(q.rows(on, st), all...)
 }
 
 func (q *serverQueue) get(n byte) suite.Entry {

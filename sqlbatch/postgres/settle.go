@@ -105,11 +105,23 @@ func newSettles(r renderer, locked locked) *settles {
 	return s
 }
 
-// ackText deletes leases. A repetition deletes nothing, so an ack with an unknown outcome can be repeated.
+// ackText deletes leases. A repetition deletes nothing, so an ack with an unknown outcome can be repeated. An ack of a
+// consumer has a row without values if it has deleted all, which is almost always so.
 func ackText(locked locked) string {
-	return `DELETE FROM {live} AS q
+	text := `DELETE FROM {live} AS q
 USING ` + locked.list() + `
-RETURNING uuid_send(q.id), q.fence`
+RETURNING `
+	if locked != waitsShortly {
+		return text + `uuid_send(q.id), q.fence`
+	}
+	return `WITH gone AS (
+` + text + `q.id, q.fence
+), n AS (
+  SELECT count(*) = cardinality($1::uuid[]) AS all FROM gone
+)
+SELECT uuid_send(gone.id), gone.fence FROM n JOIN gone ON NOT n.all
+UNION ALL
+SELECT NULL, NULL FROM n WHERE n.all`
 }
 
 func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {

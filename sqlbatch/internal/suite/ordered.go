@@ -130,7 +130,8 @@ func numbersGrow(w *world) {
 			require.Greater(w, a.rows[n]["seq"], last)
 			last = a.rows[n]["seq"].(int64)
 		}
-		require.Len(w, w.run(w.Ack(w.items(1, 2, 3))), 3)
+		items := w.items(1, 2, 3)
+		require.Equal(w, items, Acked(w.run(w.Ack(items)), items...))
 	}
 }
 

@@ -107,7 +107,7 @@ func settlesOfReads(w *world) {
 		}
 		one := func(rows [][]any, i sqlbatch.ReleaseItem) {
 			w.Helper()
-			require.Equal(w, []sqlbatch.Item{i.Item}, Items(rows, 1), "the fence that matched")
+			require.Equal(w, []sqlbatch.Item{i.Item}, Acked(rows, i.Item), "the fence that matched")
 		}
 		one(w.run(w.Ack([]sqlbatch.Item{items[0].Item})), items[0])
 		one(w.run(w.Archive([]sqlbatch.Item{items[1].Item})), items[1])

@@ -170,7 +170,18 @@ func (w *world) inState(s sqlbatch.State, n int) (ns []byte) {
 // third column.
 func Items(rows [][]any, fence int) (items []sqlbatch.Item) {
 	for _, row := range rows {
+		if row[0] == nil { // an ack of all
+			return []sqlbatch.Item{{}}
+		}
 		items = append(items, sqlbatch.Item{ID: IDOf(row[0]), Fence: row[fence].(int64)})
+	}
+	return items
+}
+
+// Acked returns the items of the rows that an ack of items returned.
+func Acked(rows [][]any, items ...sqlbatch.Item) []sqlbatch.Item {
+	if acked := Items(rows, 1); !slices.Equal(acked, []sqlbatch.Item{{}}) {
+		return acked
 	}
 	return items
 }
