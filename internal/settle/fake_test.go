@@ -250,7 +250,8 @@ func (f *fake) Items(ctx context.Context, st sqlbatch.Statement, _ []sqlbatch.It
 	for i, arg := range st.Args {
 		items[i] = arg.(sqlbatch.Item)
 	}
-	changed, left, err := f.change(ctx, st.Text, items, st.Text == "ack" || st.Text == "dead-letter", st.Text == "extend")
+	gone := st.Text == "ack" || st.Text == "dead-letter"
+	changed, left, err := f.change(ctx, st.Text, items, gone, st.Text == "extend")
 	if st.Text == "ack" && len(changed) == len(items) {
 		changed = []sqlbatch.Item{{}} // as an engine may that acks all
 	}
