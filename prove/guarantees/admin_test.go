@@ -30,7 +30,6 @@ var admin = []test{
 	{"OperatorsFindAStateBehindManyOfAnotherInOneSlot", operateBehind},
 	{"RedriveMakesTheDeadReadyAgain", redrive},
 	{"RedriveMovesAllDeadMessagesExceptThoseWhoseKeyIsTaken", redriveAll},
-	{"RedriveIDsMovesTheDeadMessagesThatItNames", redriveIDs},
 	{"AMessageKeepsItsType", keepsType},
 	{"ADeadMessageHasACauseAndTheGroupOfItsError", deathsAreGrouped},
 	{"PauseStopsClaimsOfEveryConsumerUntilResume", pause},
@@ -439,19 +438,6 @@ func redriveAll(w *world) {
 	n, err = testdb.Redrive(w.Soon(), q, 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
-}
-
-func redriveIDs(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
-	moved, err := testdb.RedriveIDs(w.Soon(), q, ids[1], ids[2], chanq.NewID())
-	require.NoError(w, err)
-	require.ElementsMatch(w, ids[1:], moved)
-	w.requireState(q, ids[0], chanqadmin.StateDead)
-	moved, err = testdb.RedriveIDs(w.Soon(), q)
-	require.NoError(w, err)
-	require.Empty(w, moved)
-	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "an empty list of IDs does not mean all messages")
 }
 
 func pause(w *world) {

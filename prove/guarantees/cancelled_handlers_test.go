@@ -3,7 +3,6 @@ package guarantees
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -23,9 +22,6 @@ var cancelling = []test{
 	{"CancelEndsTheContextOfEachWayToHandle", cancelsEachWay},
 	{"AHandlerThatIgnoresItsCancelSettlesNothing", cancelIgnored},
 	{"APurgeCancelsHandlers", purgeCancels},
-	{"AMessageThatItsHandlerHasAckedIsNotCancelled", ackedIsNotCancelled},
-	{"AMessageThatAnotherHolderHasAckedIsNotCancelled", lostIsNotCancelled},
-	{"AFenceOfAnotherHolderIsALossAndNoCancel", takenIsNotCancelled},
 	{"G08_EitherAckTxOrCancelTakesEffect", ackTxOrCancel},
 	{"G08_CancelTxEndsAHandlerAfterItsCommit", cancelTxEndsHandler},
 	{"ACancelledMessageOfABatchDoesNotFailTheOthers", cancelInBatch},
@@ -233,74 +229,6 @@ func purgeCancels(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, 1, changed.Messages)
 	w.cancelled(l.Context())
-}
-
-// ackedIsNotCancelled: handlers go on after they have acked.
-func ackedIsNotCancelled(w *world) {
-	for name, settle := range map[string]func(*chanq.Lease[string]) error{
-		"ack": func(l *chanq.Lease[string]) error { return errors.Join(l.Ack(), l.Wait(w.Soon())) },
-		"ack tx": func(l *chanq.Lease[string]) error {
-			tx, err := w.DB.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
-			return errors.Join(l.AckTx(w.Soon(), tx), tx.Commit())
-		},
-		"in tx": func(l *chanq.Lease[string]) error {
-			return chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error { return l.AckTx(ctx, tx) })
-		},
-		"dead": func(l *chanq.Lease[string]) error {
-			return errors.Join(l.Nack(chanq.DeadLetter(errBad)), l.Wait(w.Soon()))
-		},
-	} {
-		for kind, cfg := range idleKinds {
-			var lost losses
-			cfg.Hooks = lost.hooks()
-			q := w.Queue(kind, cfg)
-			testdb.Send(w, q, testdb.Texts("a")...)
-			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-			l := testdb.Take(w, c, 1)[0]
-			ctx := l.Context()
-			pass(1500 * time.Millisecond) // its row has been looked up
-			require.NoError(w, settle(l), name)
-			w.lives(ctx)
-			require.NoError(w, c.Shutdown(w.Soon()))
-			require.Empty(w, lost.but(), "%s, %s", kind, name)
-		}
-	}
-}
-
-// lostIsNotCancelled: the row is gone because the next holder has acked it.
-func lostIsNotCancelled(w *world) {
-	w.onKinds(func(q *chanq.Queue[string]) {
-		testdb.Send(w, q, testdb.Texts("a")...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease, MaxExtend: steadyLease})
-		l := testdb.Take(w, c, 1)[0]
-		ctx := l.Context()
-		again := testdb.Take(w, c, 1)[0]
-		require.Equal(w, 2, again.Attempt)
-		w.ack(again)
-		w.ended(l)
-		pass(3 * time.Second)
-		require.NotErrorIs(w, context.Cause(ctx), chanq.ErrCancelled)
-		err := errors.Join(l.Ack(), l.Wait(w.Soon()))
-		require.ErrorIs(w, err, chanq.ErrLeaseLost)
-		require.NotErrorIs(w, err, chanq.ErrCancelled)
-	})
-}
-
-// takenIsNotCancelled: the message is cancelled, and sent and leased again with the same ID before the look-up.
-func takenIsNotCancelled(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 4 * steadyLease})
-	l := testdb.Take(w, c, 1)[0]
-	ctx := l.Context()
-	w.cancel(q, id)
-	testdb.Send(w, q, chanq.Message[string]{ID: id})
-	again := testdb.Take(w, c, 1)[0]
-	w.ended(l) // by an extension
-	require.NotErrorIs(w, context.Cause(ctx), chanq.ErrCancelled)
-	require.NoError(w, again.Context().Err())
-	w.ack(again)
 }
 
 // ackTxOrCancel holds a transaction of one of the two open while the other call waits for its row. The transaction also stores an effect.

@@ -26,8 +26,6 @@ var settling = []test{
 	{"G03_AStaleSettleOfUnknownOutcomeReturnsErrLeaseLost", unknownAndLost},
 	{"AFailedCheckOfARowLeavesNoOutcomeUnknown", lookFails},
 	{"ALeaseIsSettledOnce", settledOnce},
-	{"WaitReturnsTheOutcomeWheneverItIsCalled", waitTells},
-	{"FlushWaitsForEverySettleBeforeIt", flushWaits},
 	{"ASettleLingersUntilACallWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
 	{"ASnoozeIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
@@ -435,55 +433,6 @@ func settledOnce(w *world) {
 		require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrSettled)
 		require.NoError(w, l.Wait(w.Soon()))
 	}
-}
-
-func waitTells(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	gate := make(chan struct{})
-	st := w.Statements("work").Ack(nil)
-	w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	l := testdb.Take(w, c, 1)[0]
-
-	ended, end := context.WithCancel(context.Background())
-	end()
-	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before the settle")
-	outcomes := make(chan error, 3)
-	for range 3 {
-		go func() { outcomes <- l.Wait(w.Soon()) }()
-	}
-	require.NoError(w, l.Ack())
-	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before it is in the database")
-	require.Empty(w, outcomes)
-	close(gate)
-	for range 3 {
-		require.NoError(w, <-outcomes)
-	}
-	require.NoError(w, l.Wait(ended), "afterwards Wait returns immediately")
-}
-
-func flushWaits(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	leases := testdb.Take(w, c, 3)
-	gate := make(chan struct{})
-	st := w.Statements("work").Ack(nil)
-	hit := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
-	for _, l := range leases {
-		require.NoError(w, l.Ack())
-	}
-	ended, end := context.WithCancel(context.Background())
-	end()
-	require.ErrorIs(w, c.Flush(ended), context.Canceled)
-	w.Eventually("the ack is held", func() bool { return hit.Struck() != "" })
-	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is running")
-	close(gate)
-	require.NoError(w, c.Flush(w.Soon()))
-	require.Zero(w, testdb.Counted(w, q))
-	require.EqualValues(w, 3, c.Stats().Acked)
-	require.Zero(w, c.Stats().Settling)
 }
 
 // settlesLinger: the statement of a settle is delayed if no call waits for it, so that other settles can share it. Wait and Stop end the

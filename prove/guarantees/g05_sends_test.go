@@ -16,34 +16,25 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var sending = []test{
 	{"G05_ASendOfUnknownOutcomeIsStoredOnce", unknownSend},
-	{"G05_ABatchOfUnknownOutcomeIsStoredOnce", unknownBatch},
 	{"G05_TheSameIDIsStoredOnce", sameID},
 	{"AMessageArrivesAsItWasSent", arrivesAsSent},
 	{"AnEmptyBodyIsDelivered", emptyBody},
 	{"ADelayedMessageIsDeliveredWhenItIsDue", delayed},
 	{"AnIdleConsumerClaimsAtTheNextDueTime", nextDue},
-	{"ASendWhoseContextIsCancelledReportsWhetherItMightBeStored", sendContext},
-	{"FlushOfAProducerWaitsForEveryMessage", producerFlush},
-	{"FlushOfAProducerWaitsForEarlierMessagesThoughASendIsWithdrawn", flushAndWithdraw},
 	{"FlushReturnsThoughUnsentMessagesFillTheBuffer", flushFullOfUnsent},
 	{"FlushDuringCloseReportsWhatCloseDoes", flushDuringClose},
 	{"CloseReturnsAnErrorIfItsContextIsCancelled", closeGivesUp},
-	{"AnErrorOfATriggerIsReturnedAndDelaysNoOther", triggers},
 	{"CloseStoresWhatWasSentBefore", closeStores},
 	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
-	{"CloseReturnsAlthoughUnsentMessagesFillTheBuffer", closeFullOfUnsent},
 	{"WhatUnsentTakesFreesItsRoomAndLetsFlushSucceed", unsentTaken},
 	{"UnsentAndCloseReturnEachMessageOnce", unsentOnce},
 	{"SendsAfterCloseAreRefused", sendAfterClose},
-	{"G10_AnOutageKeepsTheOrderOfSends", outageKeepsOrder},
 	{"G12_AMessageThatKeepsFailingDelaysNoOther", failingMessage},
 	{"G12_AMessageThatATriggerRefusesIsRejectedAlone", refusedByTrigger},
-	{"G12_AMessageThatTakesLongDelaysNoOtherAndIsStored", slowMessage},
 	{"G05_ARowThatIsKnownToBeStoredIsNotStoredAgain", storedAndLookFails},
 	{"WakeAfterACommitMakesAnIdleConsumerClaim", wake},
 }
@@ -60,19 +51,6 @@ func unknownSend(w *world) {
 		require.Equal(w, ids[0], got[0].ID)
 		require.NoError(w, got[0].Ack())
 	}
-}
-
-func unknownBatch(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	hit := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec })
-	for _, m := range testdb.Texts("a", "b", "c") {
-		p.C() <- m
-	}
-	require.NoError(w, p.Flush(w.Soon()))
-	require.NotEmpty(w, hit.Struck())
-	require.Equal(w, []string{"a", "b", "c"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 3, time.Minute))))
-	require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q))
 }
 
 func sameID(w *world) {
@@ -169,101 +147,6 @@ func nextDue(w *world) {
 	c := paused(w, q)
 	testdb.Send(w, q, chanq.Message[string]{Body: "soon", Delay: slowness * 300 * time.Millisecond})
 	require.Equal(w, "soon", w.woken(c).Body)
-}
-
-func sendContext(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	st := w.Statements("work")
-	gate := make(chan struct{})
-	hit := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return enqueues(op, st) })
-	ctx, cancel := context.WithCancelCause(context.Background())
-	type result struct {
-		receipt chanq.Receipt
-		err     error
-	}
-	results := make(chan result, 2)
-	for i := range 2 {
-		go func() {
-			r, err := p.Send(ctx, chanq.Message[string]{})
-			results <- result{r, err}
-		}()
-		if i == 0 {
-			w.Eventually("the first INSERT is running", func() bool { return hit.Struck() != "" })
-		}
-	}
-	mine := errors.New("mine")
-	cancel(mine)
-	unknown := map[bool]chanq.ID{}
-	for range 2 {
-		r := <-results
-		var op *chanq.OpError
-		require.ErrorAs(w, r.err, &op)
-		require.ErrorIs(w, r.err, mine)
-		require.Equal(w, r.receipt.ID, op.ID)
-		unknown[op.Unknown] = op.ID
-	}
-	require.Len(w, unknown, 2, "one was in a statement, the other was not")
-	close(gate)
-	require.NoError(w, p.Close(w.Soon()))
-	require.Equal(w, chanqadmin.StateReady, testdb.Get(w, q, unknown[true]).State)
-	w.requireState(q, unknown[false], "")
-}
-
-func producerFlush(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{Linger: time.Minute})
-	// The first message is written immediately, and a full batch makes the next messages linger.
-	_, err := p.SendBatch(w.Soon(), testdb.Texts(make([]string, 100)...)...)
-	require.NoError(w, err)
-	for _, m := range testdb.Texts("x", "y", "z") {
-		p.C() <- m
-	}
-	require.NoError(w, p.Flush(w.Soon()))
-	require.Equal(w, chanqadmin.Stats{Ready: 103}, testdb.Counted(w, q))
-	require.NoError(w, p.Flush(w.Soon()), "with nothing to flush")
-}
-
-func flushAndWithdraw(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	gates := make([]chan struct{}, 2)
-	for i := range gates {
-		gates[i] = make(chan struct{})
-	}
-	st := w.Statements("work")
-	var reached atomic.Int32
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if enqueues(op, st) {
-			if n := reached.Add(1); int(n) <= len(gates) {
-				return faultdb.Hold(gates[n-1])
-			}
-		}
-		return faultdb.Fault{}
-	})
-	p.C() <- chanq.Message[string]{Body: "under way"}
-	w.Eventually("the first INSERT is running", func() bool { return reached.Load() == 1 })
-	flushed := make(chan error, 1)
-	p.C() <- chanq.Message[string]{Body: "must be flushed"}
-	ctx, flushStarted := w.Soon(), make(chan struct{})
-	go func() {
-		close(flushStarted)
-		flushed <- p.Flush(ctx)
-	}()
-	<-flushStarted
-	// Sends after the flushed message are withdrawn.
-	for range 50 {
-		ended, end := context.WithTimeout(context.Background(), time.Millisecond)
-		_, err := p.Send(ended, chanq.Message[string]{Body: "withdrawn"})
-		end()
-		require.ErrorIs(w, err, context.DeadlineExceeded)
-	}
-	close(gates[0])
-	w.Eventually("the second INSERT is running", func() bool { return reached.Load() == 2 })
-	require.Empty(w, flushed, "the message before the flush is not stored yet")
-	close(gates[1])
-	require.NoError(w, <-flushed)
-	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
 // flushFullOfUnsent: more messages are too large than the buffer holds.
@@ -385,51 +268,6 @@ func closeGivesUp(w *world) {
 	}
 }
 
-// triggers makes the INSERT of a message fail, by THROW or by ROLLBACK.
-func triggers(w *world) {
-	if w.Engine.Dialect != sqlserver.Dialect {
-		w.Skip("only SQL Server has separate error numbers for triggers")
-	}
-	for _, number := range []serverNumber{50001, 3609} {
-		q := w.Queue(fmt.Sprint("work", int(number)), chanq.Config{})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if carries(op, "poison") {
-				return faultdb.Fail(number)
-			}
-			return faultdb.Fault{}
-		})
-		ms := append(testdb.Texts(numbers(20)...), testdb.Texts("poison")...)
-		refused := func(err error) {
-			w.Helper()
-			var op *chanq.OpError
-			require.ErrorAs(w, err, &op)
-			require.ErrorIs(w, op, number)
-			require.False(w, op.Unknown, "nothing is stored")
-		}
-		_, err := p.SendBatch(w.Soon(), ms...)
-		var failed *chanq.BatchError
-		require.ErrorAs(w, err, &failed)
-		for i, err := range failed.Errs {
-			if ms[i].Body == "poison" {
-				refused(err)
-			} else {
-				require.NoError(w, err)
-			}
-		}
-		_, err = q.Send(w.Soon(), testdb.Texts("poison")...)
-		refused(err)
-		w.Heal()
-		require.Equal(w, 20, testdb.Counted(w, q).Ready)
-	}
-}
-
-// serverNumber is an error of SQL Server.
-type serverNumber int32
-
-func (n serverNumber) SQLErrorNumber() int32 { return int32(n) }
-func (n serverNumber) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }
-
 func closeStores(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{Linger: time.Minute, BatchRows: 7})
@@ -462,31 +300,6 @@ func closeReturns(w *world) {
 	require.Equal(w, "outage", outage.Message.Body)
 	require.Equal(w, outage.Message.ID, testdb.Send(w, q, outage.Message)[0], "the message is sent again with its ID")
 	require.Equal(w, []string{"fits", "outage"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
-}
-
-func closeFullOfUnsent(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 1}})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
-	var accepted atomic.Int32
-	var sender sync.WaitGroup
-	sender.Go(func() {
-		for {
-			select {
-			case p.C() <- chanq.Message[string]{Body: "too large"}:
-				accepted.Add(1)
-			case <-p.Done():
-				return
-			}
-		}
-	})
-	w.Eventually("the buffer is full, and one message waits", func() bool { return accepted.Load() == 3 })
-	var unsent *chanq.UnsentError[string]
-	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
-	sender.Wait()
-	require.Len(w, unsent.Unsent, int(accepted.Load()))
-	for _, u := range unsent.Unsent {
-		require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
-	}
 }
 
 func unsentTaken(w *world) {
@@ -603,34 +416,6 @@ func wake(w *world) {
 	require.Equal(w, "by SendTx", w.woken(c).Body)
 }
 
-// outageKeepsOrder makes every statement fail while a message is the only one of its producer. That message is still stored before the one
-// that is sent later.
-func outageKeepsOrder(w *world) {
-	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack} {
-		name := string(rune('a' + i))
-		q := w.Queue(name, chanq.Config{})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		var failed atomic.Int32
-		fails := faultdb.Fail(w.Failure(class))
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if carries(op, "first") || carries(op, "second") {
-				failed.Add(1)
-				return fails
-			}
-			return faultdb.Fault{}
-		})
-		p.C() <- chanq.Message[string]{Body: "first"}
-		w.Eventually("it is repeated", func() bool { return failed.Load() > 4 })
-		require.Zero(w, p.Stats().Isolated, "no other message was stored")
-		p.C() <- chanq.Message[string]{Body: "second"}
-		w.Eventually("both are repeated", func() bool { return failed.Load() > 9 })
-		w.Faults.Inject(nil)
-		require.NoError(w, p.Flush(w.Soon()))
-		require.Equal(w, []string{"first", "second"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
-		require.NoError(w, p.Close(w.Soon()))
-	}
-}
-
 // refusedByTrigger: a trigger of another program rejects one message of a batch.
 func refusedByTrigger(w *world) {
 	texts := map[string]string{
@@ -707,29 +492,6 @@ func failingMessage(w *world) {
 			require.EqualValues(w, 2, events.Load(), "it was isolated and later stored")
 		}
 	}
-}
-
-// slowMessage: the INSERT of a message takes longer than the statement timeout.
-func slowMessage(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !carries(op, "slow") {
-			return faultdb.Fault{}
-		}
-		done := make(chan struct{})
-		time.AfterFunc(slowTime, func() { close(done) })
-		return faultdb.Hold(done)
-	})
-	p.C() <- chanq.Message[string]{Body: "slow"}
-	for range 3 {
-		ctx, cancel := context.WithTimeout(context.Background(), testdb.Of(10*time.Second, testdb.Patience))
-		_, err := p.SendBatch(ctx, testdb.Texts(numbers(20)...)...)
-		cancel()
-		require.NoError(w, err)
-	}
-	require.NoError(w, p.Flush(w.Soon()))
-	require.Equal(w, chanqadmin.Stats{Ready: 61}, testdb.Counted(w, q))
 }
 
 // storedAndLookFails: of two rows with keys one is stored and the other is a duplicate. The query for the message with that key fails until

@@ -26,7 +26,6 @@ var draining = []test{
 	{"G06_TheStopIsBoundedThoughTheDatabaseIsAway", endLost},
 	{"G06_ASettleThatTakesSecondsIsStoredAfterTheTimeToDrain", endSlowly},
 	{"G06_WhatIsBufferedIsReleasedWhileHandlersDrain", endBuffered},
-	{"G06_BatchedSettlesAreStoredBeforeHandleReturns", endGrouped},
 	{"G06_DeadLetterAndSnoozeOfLateHandlersAreStored", endDecided},
 	{"G06_ABatchThatFailsAfterTheTimeToDrainIsReleased", endOfBatch},
 	{"G06_ABatchThatWasReceivedBeforeTheStopIsHandled", endBeforeBatch},
@@ -290,20 +289,6 @@ func endBuffered(w *world) {
 		close(gate)
 		require.NoError(e, e.returns(0, drainFor))
 		e.again(4)
-	})
-}
-
-func endGrouped(w *world) {
-	w.inTime(func(e *drain) {
-		e.stop(func(_ context.Context, l *chanq.Lease[string]) error {
-			<-l.Stopping()
-			return nil
-		})
-		require.NoError(e, e.returns(0, 0))
-		stats := e.c.Stats()
-		require.EqualValues(e, 6, stats.Acked+stats.Released, e.way.name)
-		require.GreaterOrEqual(e, stats.Acked, int64(2))
-		e.again(int(stats.Released))
 	})
 }
 

@@ -1,10 +1,8 @@
 package guarantees
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,13 +23,10 @@ var ordered = []test{
 	{"G10_EachKeysMessagesAreHandledInTheirOrderOneAtATime", keysInOrder},
 	{"G10_SendComesAfterWhatTheSameGoroutineHasSentOnC", sendAfterC},
 	{"G10_AKeyIsClosedUntilItsNackedMessageIsRedelivered", keyNacked},
-	{"G10_AKeyIsClosedUntilItsSnoozedMessageIsRedelivered", keySnoozed},
 	{"G10_AKeyStaysClosedThoughItsConsumerStops", keyNackedThenEnded},
 	{"G10_AReleasedMessageComesBeforeThoseBehindIt", keyReleased},
 	{"G10_ADeadMessageOpensItsKey", keyDead},
 	{"G10_ADeadMessageHoldsItsKeyUntilItIsRedriven", keyHeld},
-	{"G10_ADeadMessageHoldsItsKeyUntilItIsDiscarded", keyHeldThenDiscarded},
-	{"G10_AKeyOpensWhileMessagesOfOtherKeysAreRedriven", keyOpensDuringRedrives},
 	{"G10_ADeadMessageHoldsItsKeyForTheNextConsumer", keyHeldForTheNext},
 	{"G10_AMessageThatExpiredOpensItsKey", keyExpired},
 	{"G10_AMessageThatCannotBeDecodedOpensItsKey", keyUndecodable},
@@ -119,37 +114,6 @@ func keyNacked(w *world) {
 	w.ack(w.next(c, "a/3"))
 }
 
-func keySnoozed(w *world) {
-	q := w.keys(chanq.Config{})
-	testdb.Send(w, q, keyed("a", 1, 2)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	var got []string
-	var mu sync.Mutex
-	var done sync.WaitGroup
-	done.Go(func() {
-		_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
-			mu.Lock()
-			defer mu.Unlock()
-			got = append(got, l.Body)
-			switch len(got) {
-			case 1:
-				return chanq.Snooze(200*time.Millisecond, nil)
-			case 2:
-				return chanq.RetryAfter(200*time.Millisecond, errors.New("again"))
-			}
-			return nil
-		})
-	})
-	w.Eventually("four messages are delivered", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(got) >= 4
-	})
-	require.NoError(w, c.Shutdown(w.Soon()))
-	done.Wait()
-	require.Equal(w, []string{"a/1", "a/1", "a/1", "a/2"}, got)
-}
-
 func keyNackedThenEnded(w *world) {
 	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
@@ -211,49 +175,6 @@ func keyHeld(w *world) {
 	for i := range 4 {
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
 	}
-}
-
-// keyOpensDuringRedrives redrives the message that holds a key, and then one of another key again and again.
-func keyOpensDuringRedrives(w *world) {
-	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
-	ms := keyed("a", 1, 2) // the second one waits in memory
-	for i := range 30 {
-		ms = append(ms, keyed(fmt.Sprint("b", i), 1, 1)...)
-	}
-	ids := testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	for _, l := range testdb.Take(w, c, len(ms)-1) {
-		require.NoError(w, l.Nack(chanq.DeadLetter(errors.New("bad"))))
-	}
-	require.NoError(w, c.Flush(w.Soon()))
-	for _, id := range slices.Delete(ids, 1, 2) { // a/1 is the first
-		_, err := testdb.RedriveIDs(w.Soon(), q, id)
-		require.NoError(w, err)
-		w.pass(300 * time.Millisecond)
-		for waits := true; waits; {
-			select {
-			case l := <-c.C():
-				if w.ack(l); l.Body == "a/1" {
-					return
-				}
-			default:
-				waits = false
-			}
-		}
-	}
-	require.Fail(w, "a/1 did not come while others were redriven")
-}
-
-func keyHeldThenDiscarded(w *world) {
-	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
-	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
-	require.NoError(w, c.Flush(w.Soon()))
-	w.closed(q, c)
-	_, err := testdb.PurgeIDs(w.Soon(), q, ids[0])
-	require.NoError(w, err)
-	w.ack(w.next(c, "a/2"))
 }
 
 func keyHeldForTheNext(w *world) {

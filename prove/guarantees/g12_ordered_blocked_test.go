@@ -30,7 +30,6 @@ var orderedBlocked = []test{
 	{"G10_AKeyHeldByADeadMessageThatWasSentAgainOpensWhenTheDeadOneIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
-	{"G12_ReadsThatTakeLongByTheirSizeDeliverEachMessageAtItsFirstAttempt", keysOfNarrowNetwork},
 	{"StopWhenIdleWaitsForTheSlotsOfItsFormerMembership", keysOfFormerMembership},
 	{"G12_ALockedRowOfAnotherTableThanTheMessagesLosesNoLease", keysBesideLocks},
 	{"G10_ANumberThatIsAssignedAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
@@ -321,54 +320,6 @@ func keysOfShortLeases(w *world) {
 	})
 	require.GreaterOrEqual(w, len(got), len(ms))
 	r.judge(w, sent)
-	w.requireEmpty(q)
-}
-
-// keysOfNarrowNetwork makes a read or a fetch take half a second per body that it may return. Returning all bodies would exceed the
-// statement timeout.
-func keysOfNarrowNetwork(w *world) {
-	if !w.Engine.Bubble {
-		w.Skip("the test waits for slow statements")
-	}
-	const count, each = 10, 500 * time.Millisecond
-	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}, StatementTimeout: 3 * time.Second})
-	ids := testdb.Send(w, q, slices.Concat(keyed("a", 1, 5), keyed("b", 1, 5))...)
-	st := w.orderedStatements()
-	read := st.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1), Rows: 77})
-	rows := slices.IndexFunc(read.Args, func(a any) bool { return fmt.Sprint(a) == "77" || strings.Contains(fmt.Sprint(a), " 77}") })
-	require.GreaterOrEqual(w, rows, 0)
-	var waited atomic.Int64
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		var bodies int64
-		switch {
-		case readsSlots(op, st):
-			_, _ = fmt.Sscan(fmt.Sprint(op.Args[len(op.Args)-len(read.Args)+rows].Value), &bodies)
-			bodies = min(count, bodies)
-		case testdb.Runs(op, st.Fetch([16]byte{}, nil, nil)):
-			for _, id := range ids {
-				if names(op, id) {
-					bodies++
-				}
-			}
-		}
-		if bodies == 0 {
-			return faultdb.Fault{}
-		}
-		waited.Add(1)
-		done := make(chan struct{})
-		time.AfterFunc(time.Duration(bodies)*each, func() { close(done) })
-		return faultdb.Hold(done)
-	})
-	began := time.Now()
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	for range count {
-		l := testdb.Take(w, c, 1)[0]
-		require.Equal(w, 1, l.Attempt)
-		require.NoError(w, l.Ack())
-	}
-	require.Less(w, time.Since(began), 45*time.Second)
-	require.Greater(w, waited.Load(), int64(3))
-	w.Faults.Inject(nil)
 	w.requireEmpty(q)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +21,6 @@ var handleBatches = []test{
 	{"G07_OneBadMessageOfABatchInTransactionsFailsAlone", badOfBatchInTx},
 	{"HandleBatchesSettlesByTheError", batchOutcomes},
 	{"HandleBatchesContinuesAfterAPanicAndAChangedBatch", batchSurvives},
-	{"TheContextOfABatchIsCancelledWhenItsFirstLeaseIsLost", batchLoses},
 	{"LeasesOfABatchThatAreNotExtendedAreReleasedInTime", batchLate},
 	{"HandleBatchesChecksItsArguments", batchArguments},
 }
@@ -192,30 +190,6 @@ func batchSurvives(w *world) {
 	w.Eventually("two messages have failed", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 2} })
 	testdb.Send(w, q, testdb.Texts("works")...)
 	w.Eventually("the consumer continues", func() bool { return c.Stats().Acked == 3 })
-	c.Stop()
-	require.NoError(w, testdb.Receive(w, left, "it returns"))
-}
-
-func batchLoses(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	ids := testdb.Send(w, q, testdb.Texts("kept", "cancelled")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: chanq.ExponentialBackoff(time.Hour, time.Hour)})
-	w.Eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
-	left := make(chan error, 1)
-	var once sync.Once
-	causes := make(chan error, 1)
-	go func() {
-		left <- c.HandleBatches(1, 2, 0, func(ctx context.Context, batch []*chanq.Lease[string]) error {
-			once.Do(func() {
-				_, err := q.Cancel(w.Soon(), ids[1])
-				require.NoError(w, err)
-				causes <- untilStopped(ctx)
-			})
-			return ctx.Err()
-		})
-	}()
-	require.ErrorIs(w, testdb.Receive(w, causes, "the context ends"), chanq.ErrLeaseLost)
-	w.Eventually("the other one is acked", func() bool { return testdb.Empty(w, q) })
 	c.Stop()
 	require.NoError(w, testdb.Receive(w, left, "it returns"))
 }

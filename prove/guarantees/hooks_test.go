@@ -25,7 +25,6 @@ var hooks = []test{
 	{"TheHookOfASuccessThatCallsGoexitStopsItsConsumer", successLeaves},
 	{"EventsOfFailuresNameTheMessage", failureEvents},
 	{"AHookThatBlocksDelaysNoExtensionAndNoShutdown", hooksBlock},
-	{"AHookThatBlocksDoesNotBlockClose", sentBlocks},
 	{"AHookThatWaitsForItselfWaitsUntilItsContextIsCancelled", hooksWaitForThemselves},
 }
 
@@ -257,26 +256,6 @@ func hooksBlock(w *world) {
 			require.ErrorIs(w, err, chanq.ErrStopped, blocked)
 		}
 	}
-}
-
-func sentBlocks(w *world) {
-	gate, inside := make(chan struct{}), make(chan struct{})
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Sent: func(chanq.SentEvent) {
-		close(inside)
-		<-gate
-	}}})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	w.Cleanup(func() { close(gate) }) // before the producer's cleanup
-	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "stored"})
-	require.NoError(w, err)
-	w.within("the hook blocks", inside)
-	p.C() <- chanq.Message[string]{Body: "behind it"}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	var unsent *chanq.UnsentError[string]
-	require.ErrorAs(w, p.Close(ctx), &unsent)
-	require.Len(w, unsent.Unsent, 1)
-	require.Equal(w, "behind it", unsent.Unsent[0].Message.Body)
 }
 
 func hooksWaitForThemselves(w *world) {

@@ -18,8 +18,6 @@ import (
 var contexts = []test{
 	{"AContextIsCancelledAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
 	{"TheContextOfABatchIsCancelledAtADeadlineAfterARolledBackAckTx", contextOfBatchAfterRollback},
-	{"AContextIsCancelledAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
-	{"AContextIsNotCancelledByASettleThatSucceeded", contextAfterSettle},
 	{"ALeaseCanBePrintedWhileItIsExtended", printWhileExtended},
 	{"ASecondCloseWaitsForTheFirstAndReturnsNoMessages", closeTwice},
 	{"OneNotifierServesBothNamesOfTheDefaultSchema", notifierOfDefaultSchema},
@@ -76,32 +74,6 @@ func contextOfBatchAfterRollback(w *world) {
 	require.NoError(w, testdb.Receive(w, ended, "the context ends"))
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.NoError(w, <-done)
-}
-
-func contextWhileSettling(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	l := testdb.Lease(w, q, 1, steadyLease)[0]
-	require.NoError(w, l.Context().Err())
-	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, w.Statements("work")) })
-	acked := make(chan error, 1)
-	go func() { acked <- l.Ack() }()
-	w.within("the ack hangs", struck)
-	w.ended(l.Lease)
-	require.False(w, time.Now().Before(l.Deadline()))
-	free()
-	<-acked
-}
-
-func contextAfterSettle(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	l := testdb.Lease(w, q, 1, steadyLease)[0]
-	ctx := l.Context()
-	require.NoError(w, ctx.Err())
-	require.NoError(w, l.Ack())
-	w.Eventually("the lease has expired", func() bool { return time.Now().After(l.Deadline().Add(50 * time.Millisecond)) })
-	require.NoError(w, ctx.Err(), "code after the settle may use the context")
 }
 
 // printWhileExtended exists for the race detector.

@@ -19,7 +19,6 @@ import (
 var middleware = []test{
 	{"MiddlewareIsCalledAroundEachHandlerInOrder", middlewareNests},
 	{"WhatTheOutermostMiddlewareReturnsSettles", middlewareSettles},
-	{"APanicOfAHandlerUnwindsItsMiddleware", middlewareLeft},
 	{"OutputsOfAPipeAreThoseOfTheLastCall", middlewareOfPipes},
 	{"MiddlewareIsForHandlersOfOneMessage", middlewareRefused},
 	{"BackoffSeesTheDeliveryAndTheError", backoffSees},
@@ -123,27 +122,6 @@ func middlewareSettles(w *world) {
 		w.requireState(q, sent[1], chanqadmin.StateDead)
 		require.Zero(w, testdb.Get(w, q, sent[4]).Attempts)
 		require.Contains(w, testdb.Get(w, q, sent[5]).LastError, "in a middleware")
-	}
-}
-
-func middlewareLeft(w *world) {
-	for _, way := range w.singleWays() {
-		q := w.Queue(way.name, chanq.Config{})
-		sent := testdb.Send(w, q, testdb.Texts("panics", "works")...)
-		unwound := 0
-		unwind := func(ctx context.Context, _ *chanq.Delivery, next func(context.Context) error) error {
-			defer func() { unwound++ }()
-			return next(ctx)
-		}
-		w.drained(way, q, 2, chanq.ConsumerConfig{Backoff: later, Middleware: []chanq.Middleware{unwind}}, func(_ context.Context, l *chanq.Lease[string]) error {
-			if l.Body == "panics" {
-				panic("aargh")
-			}
-			return nil
-		})
-		require.Equal(w, 2, unwound, way.name)
-		require.Contains(w, testdb.Get(w, q, sent[0]).LastError, "aargh")
-		w.requireState(q, sent[1], "")
 	}
 }
 

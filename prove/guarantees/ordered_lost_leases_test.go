@@ -1,7 +1,6 @@
 package guarantees
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -21,7 +19,6 @@ var orderedLostLeases = []test{
 	{"AnOwnerFetchesManyMessagesByOneStatement", fetchesMany},
 	{"G12_AMessageThatLostALeaseAndIsLockedDelaysItselfOnly", lockedLapsed},
 	{"AMessageDeadAfterMaxCrashesIsReportedAlikeOnOrderedAndPlainQueues", killedReports},
-	{"APausedQueueWithManyRetriesCostsFewStatements", pausedRetries},
 }
 
 func (w *world) count(query string) (n int) {
@@ -134,36 +131,5 @@ func killedReports(w *world) {
 		require.Equal(w, m.Key, e.Key)
 		require.Equal(w, 8, e.Attempt)
 		require.Contains(w, testdb.Get(w, q, id).LastError, "chanq: 8 attempts; the last 8 leases expired")
-	}
-}
-
-func pausedRetries(w *world) {
-	w.Within(10 * time.Minute)
-	q := w.keys(chanq.Config{History: chanq.HistoryOff})
-	const n = 100
-	ms, _ := manyKeys(n, 1)
-	testdb.Send(w, q, ms...)
-	faults, db := w.Connect()
-	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}, History: chanq.HistoryOff}), chanq.ConsumerConfig{LeaseFor: time.Hour})
-	leases := testdb.Take(w, c, n)
-	require.NoError(w, testdb.Pause(w.Soon(), q))
-	for i, l := range leases {
-		require.NoError(w, l.Nack(chanq.RetryAfter(time.Second+time.Duration(i)*237*time.Millisecond, errors.New("again"))))
-		require.NoError(w, l.Wait(w.Soon()))
-	}
-	w.pass(40 * time.Second)
-	var statements atomic.Int64
-	faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if (op.Kind == faultdb.Query || op.Kind == faultdb.Exec) && !w.isHeartbeat(op) {
-			statements.Add(1)
-		}
-		return faultdb.Fault{}
-	})
-	w.pass(10 * time.Second)
-	faults.Inject(nil)
-	require.LessOrEqual(w, statements.Load(), int64(22))
-	require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{}))
-	for range n {
-		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	}
 }

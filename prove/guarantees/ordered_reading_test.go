@@ -22,13 +22,10 @@ import (
 var orderedReading = []test{
 	{"TheHistoryHasHowLongMessagesHadBeenDue", orderedWait},
 	{"ABatchHasOneMessageOfAKey", keysOfABatch},
-	{"ReceiveTakesOneMessageOfAKey", keysOfReceive},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
-	{"MaxExtendOfAnOrderedMessageCountsFromItsDelivery", keyMaxExtend},
 	{"G09_AnExpiredLeaseOfAnOrderedMessageIsNotExtended", keyExtendTooLate},
 	{"G09_AnExtensionThatIsAnsweredAfterAnAckInATransactionCounts", keyExtendedInTx},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
-	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"G11_MessagesThatWaitForTheirKeyDoNotPreventARetry", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
 	{"G06_StopReleasesWhatWaitsForItsKey", keyStopped},
@@ -80,27 +77,6 @@ func keysOfABatch(w *world) {
 	r.judge(w, sent)
 }
 
-func keysOfReceive(w *world) {
-	q := w.keys(chanq.Config{})
-	ms, sent := manyKeys(3, 4)
-	testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	r := &recorder{}
-	for n := 0; n < len(ms); {
-		got, err := c.Receive(w.Soon(), 100, 0)
-		require.NoError(w, err)
-		keys := map[string]bool{}
-		for _, l := range got {
-			require.False(w, keys[l.Key], l.Key)
-			keys[l.Key] = true
-			r.note(l, time.Now(), true)
-		}
-		require.NoError(w, chanq.Ack(w.Soon(), got...))
-		n += len(got)
-	}
-	r.judge(w, sent)
-}
-
 func keysThroughPipes(w *world) {
 	q := w.keys(chanq.Config{})
 	out := w.Queue("out", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}})
@@ -121,24 +97,6 @@ func keysThroughPipes(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 	done.Wait()
 	r.judge(w, sent)
-}
-
-func keyMaxExtend(w *world) {
-	q := w.keys(chanq.Config{})
-	testdb.Send(w, q, keyed("a", 1, 2)...)
-	began := time.Now()
-	const leases = 2 // steady leases: none expires on a loaded machine
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: leases * steadyLease, MaxExtend: 100 * time.Millisecond})
-	l := w.next(c, "a/1")
-	w.Eventually("the next message waits", func() bool { return c.Stats().Waiting == 1 })
-	w.Eventually("MaxExtend is over, and a lease after it", func() bool {
-		require.NoError(w, l.Extend(w.Soon(), leases*steadyLease))
-		return time.Since(began) > (leases+1)*steadyLease
-	})
-	w.ack(l)
-	two := w.next(c, "a/2")
-	require.Equal(w, 1, two.Attempt, "its lease was not lost while it waited")
-	w.ack(two)
 }
 
 // keyExtendTooLate extends a lease that has expired while its message is being made ready again. An Extend that returned nil would promise
@@ -217,23 +175,6 @@ func keyAwaited(w *world) {
 	w.ack(w.next(c, "a/3"))
 	if w.Engine.Bubble {
 		require.Less(w, time.Since(began), 5*time.Millisecond, "without the linger of other settles")
-	}
-}
-
-func keyHot(w *world) {
-	q := w.keys(chanq.Config{})
-	const hot = 2000
-	testdb.Send(w, q, keyed("hot", 1, hot)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 100})
-	l := w.next(c, "hot/1")
-	w.Eventually("its slot is stalled", func() bool { return c.Stats().BlockedKeys == 1 })
-	w.closed(q, c)
-	s := c.Stats()
-	require.LessOrEqual(w, s.Waiting, 100/4+1)
-	require.LessOrEqual(w, s.Held, 100/4+2)
-	w.ack(l)
-	for i := 2; i <= 200; i++ {
-		w.ack(w.next(c, fmt.Sprint("hot/", i)))
 	}
 }
 

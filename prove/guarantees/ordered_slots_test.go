@@ -1,7 +1,6 @@
 package guarantees
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +18,6 @@ var orderedSlots = []test{
 	{"TheSlotsOfAConsumerThatStopsAreTakenImmediately", slotsOfOneThatLeaves},
 	{"TheSlotsOfAConsumerThatIsDisconnectedAreTakenWhenItsLeaseExpires", slotsOfOneThatIsCutOff},
 	{"ABusySlotIsReturnedWhenItsHandlerHasReturned", slotsAtWork},
-	{"AnIdleConsumerOfAnOrderedQueuePollsAndReadsOncePerSecond", slotsIdle},
 }
 
 const manySlots = 16
@@ -134,22 +132,4 @@ func slotsAtWork(w *world) {
 		require.NoError(w, l.Ack())
 	}
 	w.slotsBalanced(balanceWithin, a, b)
-}
-
-// slotsIdle counts the statements from the eleventh poll on. Heartbeats, which are followed by a read of the policy, do not count.
-func slotsIdle(w *world) {
-	_, start, _ := w.manySlotted(slotLease)
-	faults, c := start()
-	w.Eventually("the consumer polls once a second", func() bool { return c.Stats().Looks > 10 })
-	policy := w.Statements("work").Version()
-	var queries atomic.Int64
-	faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if op.Kind == faultdb.Query && !testdb.Runs(op, policy) {
-			queries.Add(1)
-		}
-		return faultdb.Fault{}
-	})
-	began := time.Now()
-	w.Eventually("four polls and four reads", func() bool { return queries.Load() >= 8 })
-	require.GreaterOrEqual(w, time.Since(began), 2500*time.Millisecond, "the first of each might begin immediately, and late")
 }

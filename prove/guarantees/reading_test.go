@@ -27,10 +27,7 @@ var reading = []test{
 	{"HandleSettlesByTheError", handle},
 	{"SnoozeIsUncountedHoweverOftenItIsReturned", snoozes},
 	{"HandleUsesItsNumberOfWorkersAndReturnsAfterTheLast", handleWorkers},
-	{"HandleContinuesAfterPanicsOfUserFunctions", handleSurvives},
 	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
-	{"HandleLeavesALeaseThatItsFunctionSettled", handleSettled},
-	{"TheContextOfAHandlerIsCancelledWhenItsLeaseIsLost", handlerLoses},
 }
 
 func allStops(w *world) {
@@ -319,45 +316,6 @@ func handleWorkers(w *world) {
 	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q))
 }
 
-// tactless is an error whose methods panic.
-type tactless struct{}
-
-func (tactless) Error() string { panic("no text") }
-
-func handleSurvives(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("error panics", "backoff panics", "last")...)
-	cfg := chanq.ConsumerConfig{Backoff: func(*chanq.Delivery, error) time.Duration { panic("no delay") }}
-	var mu sync.Mutex
-	seen := map[string]int{}
-	c := testdb.Start(w, q, cfg)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
-			mu.Lock()
-			seen[l.Body]++
-			mu.Unlock()
-			if l.Attempt == 1 {
-				switch l.Body {
-				case "error panics":
-					return chanq.RetryAfter(0, tactless{})
-				case "backoff panics":
-					return errors.New("ask for a delay")
-				}
-			}
-			return nil
-		})
-	}()
-	w.Eventually("the last is handled, and the others as well", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return seen["last"] == 1 && seen["error panics"] == 2 && seen["backoff panics"] >= 1
-	})
-	w.Eventually("none is held", func() bool { return testdb.Stats(w, q).Leased == 0 })
-	c.Stop()
-	require.NoError(w, <-ended)
-}
-
 func handleDelays(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	ids := testdb.Send(w, q, testdb.Texts("long", "negative")...)
@@ -377,34 +335,4 @@ func handleDelays(w *world) {
 		_, err := testdb.Admin(q).Get(w.Soon(), ids[1])
 		return errors.Is(err, chanq.ErrNotFound)
 	})
-}
-
-func handleSettled(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	handled(w, q, 1, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
-		if err := l.Nack(chanq.DeadLetter(errors.New("by the function"))); err != nil {
-			w.Errorf("dead letter: %v", err)
-		}
-		return errors.New("by its error")
-	})
-	require.Equal(w, "by the function", testdb.Get(w, q, id).LastError)
-}
-
-func handlerLoses(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	begun, cause := make(chan struct{}), make(chan error, 1)
-	go c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
-		close(begun)
-		<-ctx.Done()
-		cause <- context.Cause(ctx)
-		return ctx.Err()
-	})
-	<-begun
-	_, err := q.Cancel(w.Soon(), id)
-	require.NoError(w, err)
-	require.ErrorIs(w, <-cause, chanq.ErrLeaseLost)
-	require.NoError(w, c.Shutdown(w.Soon()))
 }

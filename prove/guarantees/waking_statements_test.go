@@ -13,7 +13,6 @@ import (
 // The statements of consumers that a notifier wakes.
 var wakingStatements = []test{
 	{"AMessageSentWithAnotherIsDeliveredWhenItIsDue", dueLater},
-	{"AConsumerThatIsWokenForEachMessagePollsOncePerSecond", looksSeldom},
 	{"ANotificationDuringAClaimCausesAnotherOne", notificationBesideClaim},
 	{"NotificationsWithoutMessagesCauseFewClaims", ringingInVain},
 }
@@ -40,23 +39,6 @@ func dueLater(w *world) {
 		require.Equal(w, body, l.Body)
 		require.NoError(w, l.Ack())
 	}
-}
-
-func looksSeldom(w *world) {
-	p, c := w.sleeper()
-	before, began := c.Stats(), time.Now()
-	for range 10 {
-		testdb.SendBy(w, p, testdb.Texts("a")...)
-		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-		w.pass(30 * time.Millisecond)
-	}
-	after := c.Stats()
-	seconds := int64(time.Since(began) / time.Second)
-	require.LessOrEqual(w, after.Looks-before.Looks, 2+2*seconds)
-	if !w.Engine.Bubble {
-		seconds += 10 // each notification might arrive after the claim that has found its message
-	}
-	require.LessOrEqual(w, after.EmptyClaims-before.EmptyClaims, seconds)
 }
 
 // notificationBesideClaim: a notification during a claim might be for a message that the claim did
