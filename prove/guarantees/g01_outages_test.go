@@ -22,8 +22,6 @@ var outages = []test{
 	{"G01_ConsumerAndProducerContinueAfterAnOutage", outage},
 	{"AnOutageIsReportedAsOverWhenItsConsumerOrProducerStops", outageOfWhoEnds},
 	{"APermanentErrorStopsTheConsumerAndErrReturnsIt", permanent},
-	{"APermanentErrorOfASettleStopsTheConsumer", permanentSettle},
-	{"APermanentErrorIsReturnedBySend", permanentSend},
 	{"AClosedDatabaseFailsEveryCallAndStopsEachConsumer", closedDatabase},
 	{"AnErrorOfOldConnectionsIsNotReported", oldConnections},
 	{"AnErrorThatARepetitionResolvesIsNotReported", passing},
@@ -197,45 +195,6 @@ func permanent(w *world) {
 		w.Faults.Inject(nil)
 		require.Zero(w, testdb.Counted(w, q))
 	}
-}
-
-func permanentSettle(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	l := testdb.Take(w, c, 1)[0]
-	cause := w.Failure(sqlbatch.Permanent)
-	st := w.Statements("work")
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if acks(op, st) {
-			return faultdb.Fail(cause)
-		}
-		return faultdb.Fault{}
-	})
-	require.NoError(w, l.Ack())
-	require.ErrorIs(w, l.Wait(w.Soon()), cause)
-	closed(w, c)
-	require.ErrorIs(w, c.Err(), cause)
-}
-
-func permanentSend(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	cause := w.Failure(sqlbatch.Permanent)
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if op.Kind == faultdb.Exec {
-			return faultdb.Fail(cause)
-		}
-		return faultdb.Fault{}
-	})
-	_, err := p.Send(w.Soon(), chanq.Message[string]{})
-	require.ErrorIs(w, err, cause)
-	var op *chanq.OpError
-	require.ErrorAs(w, err, &op)
-	require.False(w, op.Unknown)
-	w.Faults.Inject(nil)
-	_, err = p.Send(w.Soon(), chanq.Message[string]{})
-	require.NoError(w, err, "the error does not end a producer")
 }
 
 // closedDatabase closes the *sql.DB too early. It never opens again.

@@ -2,7 +2,6 @@ package guarantees
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,10 +15,8 @@ var leasing = []test{
 	{"G02_AProcessHandlesAMessageOnceAtATimeAlsoAfterALostLease", handledOnceAtATime},
 	{"AHandlerThatHangsDelaysItsMessageByASecond", hangsBesideItself},
 	{"ExtendMovesTheExpiryOfTheLease", extendMoves},
-	{"ALeaseIsLostWhenItsMessageIsCancelled", cancelledWhileHeld},
 	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
 	{"MaxExtendCountsFromWhenAReaderTakesTheMessage", maxExtendOfReaders},
-	{"G12_AMessageBehindAHandlerThatHangsIsReleasedUncounted", behindHung},
 	{"NoLeaseInTheBufferExpiresDuringALongJob", bufferedDuringLongJob},
 	{"AReleaseWakesAnotherConsumer", givenBackWakes},
 	{"G03_AHolderHasNoLeaseOnAMessageThatIsSentAgainWithTheSameID", formerLife},
@@ -44,33 +41,6 @@ func extendMoves(w *world) {
 	require.NoError(w, l.Extend(w.Soon(), 200*time.Millisecond))
 	require.Equal(w, e, testdb.Get(w, q, id), "Extend never shortens the lease")
 	require.WithinDuration(w, deadline, l.Deadline(), time.Second)
-}
-
-func cancelledWhileHeld(w *world) {
-	var mu sync.Mutex
-	var lost []chanq.LeaseLostEvent
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		lost = append(lost, e)
-	}}})
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
-	l := testdb.Take(w, c, 1)[0]
-	require.NoError(w, l.Context().Err())
-	found, err := q.Cancel(w.Soon(), id, chanq.NewID())
-	require.NoError(w, err)
-	require.Equal(w, []chanq.ID{id}, found)
-	w.ended(l)
-	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
-	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
-	require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
-	w.Eventually("the hook is called", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(lost) == 1 && lost[0] == chanq.LeaseLostEvent{Queue: "work", ID: id, Attempt: 1, Confirmed: true}
-	})
-	require.NoError(w, c.Shutdown(w.Soon()), "no lease is held")
 }
 
 func maxExtend(w *world) {
@@ -143,29 +113,6 @@ func maxExtendOfReaders(w *world) {
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.Empty(w, lost.but(), name)
 	}
-}
-
-// behindHung: after MaxExtend another consumer gets the message that waits in the buffer.
-func behindHung(w *world) {
-	w.Within(time.Hour)
-	var lost losses
-	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
-	ids := testdb.Send(w, q, testdb.Texts("hangs", "behind")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: 2 * steadyLease})
-	stuck := testdb.Take(w, c, 1)[0]
-	_, db := w.Connect()
-	other := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{})
-	for {
-		l := testdb.Take(w, other, 1)[0]
-		if l.ID == ids[1] {
-			require.Equal(w, 1, l.Attempt)
-			require.NoError(w, l.Ack())
-			break
-		}
-		require.NoError(w, l.Ack())
-	}
-	require.Empty(w, lost.but(ids[0]))
-	_ = stuck.Ack()
 }
 
 // bufferedDuringLongJob has the only reader hold one lease for many times MaxExtend, by Extend.

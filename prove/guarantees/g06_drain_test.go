@@ -30,7 +30,6 @@ var draining = []test{
 	{"G06_ABatchThatFailsAfterTheTimeToDrainIsReleased", endOfBatch},
 	{"G06_ABatchThatWasReceivedBeforeTheStopIsHandled", endBeforeBatch},
 	{"G06_APermanentErrorLetsHandlersDrain", endBroken},
-	{"G06_HandleAndShutdownReportTheSameUnsettledLeases", endTogether},
 	{"G06_EachShutdownReportsWhatWasNotSettled", endOfEach},
 	{"ExtendAfterShutdownReturnsErrLeaseLost", extendAfterEnd},
 	{"G06_HandleAndPipeReturnThoughAHookOrTheDriverHangs", endStuck},
@@ -375,24 +374,6 @@ func endBroken(w *world) {
 		require.ErrorIs(e, testdb.Receive(e, e.left, "it returns"), cause)
 		e.Heal()
 		require.Zero(e, testdb.Counted(e, e.q).Leased, "acks are stored, and the other messages are released")
-	})
-}
-
-func endTogether(w *world) {
-	w.onEachWay(chanq.Config{}, func(e *drain) {
-		gate := make(chan struct{})
-		e.stop(func(context.Context, *chanq.Lease[string]) error {
-			<-gate
-			return nil
-		})
-		down := make(chan error, 1)
-		go func() { down <- e.c.Shutdown(e.Soon()) }()
-		for _, err := range []error{e.returns(drainFor, drainFor+time.Second), testdb.Receive(e, down, "Shutdown returns")} {
-			require.ErrorContains(e, err, "leases not settled: 2, settles not confirmed: 0, handlers not returned: 2", e.way.name)
-		}
-		close(gate)
-		require.NoError(e, e.c.Shutdown(e.Soon()))
-		e.again(6)
 	})
 }
 

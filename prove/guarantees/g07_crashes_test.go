@@ -32,7 +32,6 @@ var crashes = append([]test{
 	{"G07_AWaitForALockIsNoFailedAttempt", lockBlamesNone},
 	{"G12_AMessageThatIsLockedWhileItIsReadDelaysItselfOnly", lockedWhileRead},
 	{"G12_AnExpiredLeaseBehindALockedMessageIsFound", foundBehindLocked},
-	{"G12_ClaimsShrinkWhateverTheFailure", shrinkingForAny},
 	{"G11_LargeBodiesAreReadAfterTheClaim", largeBodiesAfterwards},
 	{"G11_ABodyAboveFourMiBIsReadAfterAClaimOfOneMessage", largeBodyAlone},
 }, poisonTests()...)
@@ -506,29 +505,6 @@ func lockedWhileRead(w *world) {
 	l = testdb.Take(w, c, 1)[0]
 	require.Equal(w, ids[0], l.ID)
 	require.Equal(w, 1, l.Attempt)
-}
-
-// shrinkingForAny makes every claim of more than one message fail in the same way.
-func shrinkingForAny(w *world) {
-	for i, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.BadRow} {
-		name := string(rune('a' + i))
-		q := w.Queue(name, chanq.Config{})
-		testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
-		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if claims(op, st) && asked(op) > 1 {
-				return fails
-			}
-			return faultdb.Fault{}
-		})
-		c := testdb.Start(w, q, chanq.ConsumerConfig{})
-		for _, l := range testdb.Take(w, c, 3) {
-			require.Equal(w, 1, l.Attempt, class)
-			require.NoError(w, l.Ack())
-		}
-		w.Faults.Inject(nil)
-		require.NoError(w, c.Shutdown(w.Soon()))
-	}
 }
 
 // largeBodiesAfterwards: claims do not return large bodies, and the consumer has at most PrefetchBytes of them in memory.

@@ -2,7 +2,6 @@ package guarantees
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +20,6 @@ var catchUp = []test{
 	{"G10_WhatATransactionOfTenSecondsCommitsIsFound", longCommit},
 	{"G10_WhatAnotherProcessReleasesIsFound", foundReleased},
 	{"G10_AMessageWhoseLeaseExpiredIsFound", foundLapsed},
-	{"G10_LeasesThatExpireInAnOutageAreFoundSoonAfterIt", foundAfterOutage},
 	{"G10_ExpiredLeasesAreFoundAlthoughRescansTakeLong", foundSlowly},
 	{"G10_WhatIsRedrivenOrSentAgainIsFound", foundAgain},
 	{"G10_WhatThisProcessReleasesIsFoundImmediately", foundAtOnce},
@@ -187,38 +185,6 @@ func foundLapsed(w *world) {
 		leases = leases[1:]
 		return s.finds(l.Body, l.Deadline())
 	})
-}
-
-// foundAfterOutage makes the database stop responding for a while. The duration of rescans in that time must not delay the next rescan.
-func foundAfterOutage(w *world) {
-	timeout := slowness * time.Second
-	q := w.Queue("work", chanq.Config{StatementTimeout: timeout})
-	_, db := w.Connect()
-	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("ran out")...)
-	held := testdb.Lease(w, elsewhere, 1, 10*timeout)[0]
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	claimsBeyond(w, q, c, held.DueAt)
-
-	st := w.Statements("work")
-	var rescans, others atomic.Int64
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		switch {
-		case testdb.Runs(op, st.Rescan()):
-			rescans.Add(1)
-		case rescans.Load() > 0 && (claims(op, st) || looks(op, st)): // the outage begins with a rescan
-			others.Add(1)
-		default:
-			return faultdb.Fault{}
-		}
-		return faultdb.Hang()
-	})
-	w.Eventually("each kind of statement has failed", func() bool { return rescans.Load() > 0 && others.Load() > 1 })
-	<-time.After(time.Until(held.Deadline()))
-	w.Faults.Inject(nil)
-	over := time.Now()
-	require.Equal(w, "ran out", testdb.Take(w, c, 1)[0].Body)
-	require.Less(w, time.Since(over), timeout+2*foundWithin+2*slowness*time.Second, "not after twenty times the duration of the rescans")
 }
 
 // foundSlowly makes each rescan take longer than its first timeout. On SQLite, where extensions might wait for a rescan, that timeout is at

@@ -9,14 +9,11 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var plainOrder = []test{
 	{"G10_OneProducersMessagesComeInTheirOrder", fifo},
-	{"G10_AProducersBatchesDoNotOvertakeOneThatIsRepeated", overtaking},
 	{"G10_PrioritiesComeFromUrgentDown", priorities},
 	{"G10_WithinAPriorityTheDueTimeDecidesThenTheID", dueTime},
 	{"G10_AReleasedMessageReturnsToItsPlace", releasedPlace},
@@ -46,26 +43,6 @@ func fifo(w *world) {
 		got = append(got, l.Body)
 	}
 	require.Equal(w, numbers(count), got)
-}
-
-func overtaking(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	st := w.Statements("work")
-	deadlock := w.Failure(sqlbatch.RolledBack)
-	failures := 0
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if enqueues(op, st) && failures < 5 {
-			failures++
-			return faultdb.Fail(deadlock)
-		}
-		return faultdb.Fault{}
-	})
-	for _, m := range testdb.Texts(numbers(10)...) {
-		p.C() <- m
-	}
-	require.NoError(w, p.Close(w.Soon()))
-	require.Equal(w, numbers(10), testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 10, time.Minute))))
 }
 
 func priorities(w *world) {

@@ -22,7 +22,6 @@ var buffers = []test{
 	{"G11_PrefetchIsBoundedInBytes", prefetchBytes},
 	{"G11_LeasesThatAReaderKeepsDelayNoOtherMessage", settlesNothing},
 	{"G11_TheBacklogOfSettlesIsBoundedAndPausesClaims", settleBacklog},
-	{"G11_SettlesNeedNoReader", settlesNeedNoReader},
 	{"AClaimAsksForNoMoreThanReadersTookLately", adaptive},
 	{"AConsumerUsesThreeConnectionsAtMost", threeConnections},
 }
@@ -175,19 +174,6 @@ func settleBacklog(w *world) {
 	require.NoError(w, c.Flush(w.Soon()))
 	require.EqualValues(w, count, c.Stats().Acked)
 	require.Equal(w, chanqadmin.Stats{Leased: meanwhile}, testdb.Counted(w, q))
-}
-
-func settlesNeedNoReader(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(60)...)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 20})
-	leases := testdb.Take(w, c, 10)
-	w.Eventually("the buffer is full", func() bool { return c.Stats().Buffered > 10 })
-	for _, l := range leases {
-		require.NoError(w, l.Ack())
-		require.NoError(w, l.Wait(w.Soon()))
-		require.NoError(w, c.Flush(w.Soon()))
-	}
 }
 
 func adaptive(w *world) {

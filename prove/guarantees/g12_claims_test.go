@@ -40,7 +40,6 @@ var claiming = []test{
 	{"G12_MessagesOvertakeOneWhoseContentsDoNotArrive", overtaken},
 	{"G12_AMessageThatMakesClaimsHangDelaysItselfOnly", shortClaims},
 	{"G12_AnUnreadableMessageIsDeadLetteredAfterMaxAttempts", unreadableEnds},
-	{"AnOutageCountsNoAttempts", outageCountsNothing},
 	{"AClaimIsCancelledWhenItsLeasesWouldHaveExpired", claimEndsWithItsLease},
 	{"G11_TheFirstClaimKeepsToPrefetchBytes", firstClaim},
 }
@@ -262,44 +261,6 @@ func unreadableEnds(w *world) {
 	require.Equal(w, 2, e.Attempts)
 	require.Contains(w, e.LastError, "could not be read")
 	require.Equal(w, chanq.CauseUnreadable, e.Cause)
-}
-
-func outageCountsNothing(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: slowness * 500 * time.Millisecond})
-	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
-	st := w.Statements("work")
-	var mu sync.Mutex
-	ones, read := 0, 0
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case reads(op, st):
-			read++
-		case claims(op, st):
-			if asked(op) == 1 {
-				ones++
-			}
-			return faultdb.Hang()
-		}
-		return faultdb.Fault{}
-	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1})
-	w.Eventually("claims of one message have failed several times", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return ones >= 5
-	})
-	mu.Lock()
-	require.Zero(w, read)
-	mu.Unlock()
-	require.Zero(w, testdb.Get(w, q, id).Attempts)
-	w.Faults.Inject(nil)
-	l := testdb.Take(w, c, 1)[0]
-	if w.Engine.Bubble { // on a busy machine the answer to another claim might come too late
-		require.Equal(w, 1, l.Attempt)
-	}
-	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 
 func claimEndsWithItsLease(w *world) {

@@ -2,9 +2,7 @@ package guarantees
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,13 +19,9 @@ import (
 
 // Statements that exceed the per-attempt timeout, for example because they move a body of hundreds of megabytes.
 var slowStatements = []test{
-	{"G12_SettlesThatTakeLongDelayNoOtherAndAreStored", slowSettles},
-	{"G12_SettlesThatFailAloneDelayNoOther", failingSettles},
 	{"ASettleThatIsIsolatedIsReported", isolatedSettle},
 	{"G12_ASettleIsStoredThoughItsExtensionsTakeLong", slowSettleAndExtensions},
-	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
 	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
-	{"G12_ExtensionsThatFailLoseNoOtherLease", failingExtensions},
 }
 
 // slowTry is the per-attempt timeout of settles in these tests, and slowTime the duration of a slow settle.
@@ -47,86 +41,6 @@ func deadLetters(op faultdb.Op, q sqlbatch.Queue) bool {
 		}
 	}
 	return false
-}
-
-func slowSettles(w *world) {
-	var lost losses
-	q := w.Queue("work", chanq.Config{Hooks: lost.hooks(), StatementTimeout: slowTry})
-	testdb.Send(w, q, testdb.Texts(numbers(22)...)...)
-	c := testdb.Start(w, q, slowConfig())
-	leases := testdb.Take(w, c, 22)
-	delivered := w.again(q)
-	st := w.Statements("work")
-	stuck := make(chan struct{})
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !deadLetters(op, st) {
-			return faultdb.Fault{}
-		}
-		return faultdb.Hold(stuck)
-	})
-	// One after another, so that they are in two batches.
-	for _, l := range leases[:2] {
-		require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-		w.Eventually("its batch is being written", func() bool { return c.Stats().Settling == 0 })
-	}
-	for _, l := range leases[2:] {
-		require.NoError(w, l.Ack())
-	}
-	waits(w, leases[2:])
-	require.Equal(w, chanqadmin.Stats{Leased: 2}, testdb.Counted(w, q), "the others are settled")
-
-	// From here on they succeed, after a slow attempt.
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !deadLetters(op, st) {
-			return faultdb.Fault{}
-		}
-		done := make(chan struct{})
-		time.AfterFunc(slowTime, func() { close(done) })
-		return faultdb.Hold(done)
-	})
-	close(stuck) // at most one of them is running
-	waits(w, leases[:2])
-	w.Faults.Inject(nil)
-	require.NoError(w, c.Flush(w.Soon()))
-	require.Equal(w, chanqadmin.Stats{Dead: 2}, testdb.Counted(w, q))
-	require.Empty(w, delivered())
-	require.Empty(w, lost.but(chanq.ID{}))
-	require.NoError(w, c.Shutdown(w.Soon()))
-}
-
-// failingSettles makes each statement that moves a message to the dead-letter table fail, as with a damaged table or a full disk.
-func failingSettles(w *world) {
-	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown} {
-		var lost losses
-		name := string(rune('a' + i))
-		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
-		testdb.Send(w, q, testdb.Texts(numbers(23)...)...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
-		leases := testdb.Take(w, c, 23)
-		delivered := w.again(q)
-		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if deadLetters(op, st) {
-				return fails
-			}
-			return faultdb.Fault{}
-		})
-		for _, l := range leases[:3] { // more than can run at once
-			require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-			pass(2 * steadyLease / 5) // so that they are in several batches
-		}
-		for _, l := range leases[3:] {
-			require.NoError(w, l.Ack())
-		}
-		waits(w, leases[3:])
-		require.Equal(w, chanqadmin.Stats{Leased: 3}, testdb.Counted(w, q), "%v: the others are settled", class)
-		w.Faults.Inject(nil)
-		waits(w, leases[:3])
-		require.Equal(w, chanqadmin.Stats{Dead: 3}, testdb.Counted(w, q))
-		require.Empty(w, delivered())
-		require.Empty(w, lost.but(chanq.ID{}))
-		require.NoError(w, c.Shutdown(w.Soon()))
-	}
 }
 
 func isolatedSettle(w *world) {
@@ -197,34 +111,6 @@ func slowSettleAndExtensions(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
-func slowSettleAtShutdown(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: slowTry})
-	testdb.Send(w, q, testdb.Texts("huge")...)
-	c := testdb.Start(w, q, slowConfig())
-	l := testdb.Take(w, c, 1)[0]
-	st := w.Statements("work")
-	tries, apart := 0, make(chan struct{})
-	var once sync.Once
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !deadLetters(op, st) {
-			return faultdb.Fault{}
-		}
-		if tries++; tries == 3 {
-			once.Do(func() { close(apart) })
-		}
-		return faultdb.Hang()
-	})
-	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-	w.within("the settle is isolated", apart)
-	ctx, cancel := context.WithTimeout(context.Background(), slowTry)
-	defer cancel()
-	require.ErrorContains(w, c.Shutdown(ctx), "settles not confirmed: 1")
-	var op *chanq.OpError
-	require.ErrorAs(w, l.Wait(w.Soon()), &op)
-	require.True(w, op.Unknown)
-	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
-}
-
 // names reports whether an argument of a statement contains the ID of a message.
 func names(op faultdb.Op, id chanq.ID) bool {
 	for _, arg := range op.Args {
@@ -269,48 +155,4 @@ func slowExtension(w *world) {
 	}
 	waits(w, leases[2:])
 	require.Empty(w, lost.but(huge...))
-}
-
-// failingExtensions makes each statement that extends one of ten leases fail; the ten are spread among the others.
-func failingExtensions(w *world) {
-	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused} {
-		var lost losses
-		name, cfg := string(rune('a'+i)), chanq.Config{}
-		ms := testdb.Texts(numbers(40)...)
-		if i == 3 {
-			cfg = orderedConfig
-			for i := range ms {
-				ms[i].Key = ms[i].Body
-			}
-		}
-		cfg.Hooks = lost.hooks()
-		q := w.Queue(name, cfg)
-		ids := testdb.Send(w, q, ms...)
-		st, fails := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: cfg.Slots}), faultdb.Fail(w.Failure(class))
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
-		var bad []chanq.ID
-		for i := 0; i < len(ids); i += 4 {
-			bad = append(bad, ids[i])
-		}
-		var failed atomic.Int64
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if extends(op, st) && slices.ContainsFunc(bad, func(id chanq.ID) bool { return names(op, id) }) {
-				failed.Add(1)
-				return fails
-			}
-			return faultdb.Fault{}
-		})
-		leases := testdb.Take(w, c, 40)
-		pass(8 * steadyLease)
-		w.Faults.Inject(nil)
-		require.Positive(w, failed.Load(), "%v", class)
-		require.Empty(w, lost.but(bad...), "%v", class)
-		for _, l := range leases {
-			if !slices.Contains(bad, l.ID) {
-				require.NoError(w, l.Ack())
-				require.NoError(w, l.Wait(w.Soon()))
-			}
-		}
-		require.NoError(w, c.Shutdown(w.Soon()))
-	}
 }

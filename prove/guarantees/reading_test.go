@@ -3,8 +3,6 @@ package guarantees
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,9 +23,7 @@ var reading = []test{
 	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
 	{"ReceiveReportsACancelledContextAndAStoppedConsumer", receiveEnds},
 	{"HandleSettlesByTheError", handle},
-	{"SnoozeIsUncountedHoweverOftenItIsReturned", snoozes},
 	{"HandleUsesItsNumberOfWorkersAndReturnsAfterTheLast", handleWorkers},
-	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
 }
 
 func allStops(w *world) {
@@ -193,40 +189,6 @@ func receiveEnds(w *world) {
 	require.Equal(w, broken.Err(), err)
 }
 
-func snoozes(w *world) {
-	in, out := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}}), w.Queue("out", chanq.Config{})
-	id := testdb.Send(w, in, testdb.Texts("a")...)[0]
-	limit := errors.New("429 Too Many Requests")
-	failed := 0
-	handled(w, in, 5, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
-		if l.Attempt != 1 {
-			w.Errorf("attempt %d", l.Attempt)
-		}
-		delay := time.Millisecond
-		if failed++; failed == 5 {
-			delay = time.Hour
-		}
-		return fmt.Errorf("fetch: %w", chanq.Snooze(delay, limit))
-	})
-	e := testdb.Get(w, in, id)
-	require.Equal(w, chanqadmin.StateScheduled, e.State)
-	require.Greater(w, time.Until(e.DueAt), 50*time.Minute)
-	require.Zero(w, e.Attempts)
-	require.Equal(w, "fetch: "+limit.Error(), e.LastError)
-
-	second := testdb.Send(w, in, testdb.Texts("b")...)[0]
-	c := testdb.Start(w, in, chanq.ConsumerConfig{})
-	require.NoError(w, chanq.Pipe(c, out, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-		c.Stop()
-		return nil, chanq.Snooze(time.Hour, limit)
-	}))
-	require.NoError(w, c.Shutdown(w.Soon()))
-	e = testdb.Get(w, in, second)
-	require.Equal(w, chanqadmin.StateScheduled, e.State)
-	require.Zero(w, e.Attempts)
-	require.Equal(w, int64(1), c.Stats().Released)
-}
-
 // handled runs Handle until n messages are settled.
 func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
 	w.Helper()
@@ -314,25 +276,4 @@ func handleWorkers(w *world) {
 	require.NoError(w, <-ended)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.Equal(w, chanqadmin.Stats{Ready: 7}, testdb.Counted(w, q))
-}
-
-func handleDelays(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	ids := testdb.Send(w, q, testdb.Texts("long", "negative")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	var once sync.Map
-	go c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
-		if _, again := once.LoadOrStore(l.Body, true); again {
-			return nil
-		}
-		if l.Body == "long" {
-			return chanq.RetryAfter(1<<62, errors.New("in a century or three"))
-		}
-		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
-	})
-	w.Eventually("the message with the long delay is released", func() bool { return testdb.Get(w, q, ids[0]).State == chanqadmin.StateScheduled })
-	w.Eventually("the message with the negative delay is redelivered immediately", func() bool {
-		_, err := testdb.Admin(q).Get(w.Soon(), ids[1])
-		return errors.Is(err, chanq.ErrNotFound)
-	})
 }

@@ -19,7 +19,6 @@ import (
 var userFunctions = []test{
 	{"AHandlerThatCallsGoexitHasFailed", handlersLeave},
 	{"MethodsOfErrorsMayPanicAndCallGoexit", errorsMisbehave},
-	{"BackoffMayPanicAndReturnAnyDelay", backoffMisbehaves},
 	{"UserFunctionsMayCallChanq", callBack},
 	{"AHandlerMayCallShutdownWhichReturnsSoonAfterItsContextIsCancelled", handlersShutDown},
 	{"ALoopLeftByAPanicStops", loopsPanic},
@@ -139,42 +138,6 @@ func errorsMisbehave(w *world) {
 			require.NotEmpty(w, e.LastError, name)
 		}
 		w.requireState(q, sent[len(sent)-1], "")
-	}
-}
-
-func backoffMisbehaves(w *world) {
-	for name, backoff := range map[string]func(*chanq.Delivery, error) time.Duration{
-		"panics":    func(*chanq.Delivery, error) time.Duration { panic("no delay") },
-		"leaves":    func(*chanq.Delivery, error) time.Duration { runtime.Goexit(); return 0 },
-		"negative":  func(*chanq.Delivery, error) time.Duration { return -time.Hour },
-		"overflows": func(*chanq.Delivery, error) time.Duration { return 1<<63 - 1 },
-	} {
-		failed := make(chan chanq.HandledEvent, 1)
-		q := w.Queue(name, chanq.Config{Hooks: chanq.Hooks{Handled: func(e chanq.HandledEvent) {
-			if e.Err != nil {
-				failed <- e
-			}
-		}}})
-		id := testdb.Send(w, q, testdb.Texts("fails")...)[0]
-		c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: backoff})
-		ended := make(chan error, 1)
-		var once atomic.Bool
-		go func() {
-			ended <- c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
-				if once.Swap(true) {
-					return nil
-				}
-				return errors.New("ask for a delay")
-			})
-		}()
-		delay := testdb.Receive(w, failed, name+": it has failed").Next
-		require.True(w, time.Second/2 <= delay && delay <= time.Second+time.Millisecond, "%s: %v is not the default delay", name, delay)
-		w.Eventually(name+": it is handled again", func() bool {
-			_, err := testdb.Admin(q).Get(w.Soon(), id)
-			return errors.Is(err, chanq.ErrNotFound)
-		})
-		require.NoError(w, c.Shutdown(w.Soon()))
-		require.NoError(w, <-ended)
 	}
 }
 
