@@ -18,7 +18,6 @@ import (
 // Consumers as the database records them.
 var consumerRecords = []test{
 	{"AConsumerIsRecordedFromItsStartUntilItStops", consumerForItsLife},
-	{"AConsumerWhoseProcessWasKilledIsRecordedForOneLease", goneAfterKill},
 	{"AConsumerWhoseShutdownTimedOutIsRecordedUntilItsLeasesExpire", gaveUpConsumer},
 	{"NothingWaitsForTheMembership", consumerHangs},
 	{"ARefusedMembershipIsReportedOnce", consumerRefused},
@@ -68,21 +67,6 @@ func consumerForItsLife(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, a.Shutdown(w.Soon()))
 	require.Len(w, consumers(w, q), 1)
-}
-
-func goneAfterKill(w *world) {
-	q := w.shared()
-	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-	p := w.spawn("hold")
-	for range 3 {
-		p.line(w)
-	}
-	w.Eventually("it has joined", func() bool {
-		list := consumers(w, q) // might be empty if a busy machine delays the heartbeat
-		return len(list) == 1 && list[0].Process == p.PID()
-	})
-	require.NoError(w, p.Kill())
-	w.Eventually("it is gone", func() bool { return len(consumers(w, q)) == 0 })
 }
 
 func gaveUpConsumer(w *world) {

@@ -40,7 +40,7 @@ func TestSQLServerEmulatorWithReadCommittedSnapshot(t *testing.T) {
 func TestSQLServer(t *testing.T) { run(t, testdb.SQLServer) }
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{processPart: child.Does(play)})
+	child.Main(map[string]child.Part{migrates: child.Does(migrate)})
 	if testdb.IsLong() || os.Getenv(testdb.SQLServerVariable) != "" {
 		testdb.Together(16) // tests on real clocks mostly wait
 	}

@@ -19,7 +19,6 @@ import (
 
 var settling = []test{
 	{"G03_AFormerHolderCannotChangeTheMessage", formerHolder},
-	{"G03_EachLeaseOfABatchHasItsOwnOutcome", mixedGroup},
 	{"G03_AMessageHeldTwiceIsSettledOnceInOneBatch", heldTwice},
 	{"G03_ASettleOfUnknownOutcomeIsRepeatedUntilItIsKnown", unknownSettle},
 	{"G03_ASettleOfSeveralStatementsWhoseCommitIsCutIsNotReportedAsLost", unknownCommit},
@@ -111,20 +110,13 @@ type grouping struct {
 	held   chan struct{} // closed when an ack is blocked
 	noMore bool          // claims fail
 	failed int           // claims that failed
-	most   int           // with so many messages claimed, claims fail
 	groups []chanq.SettledEvent
 }
 
-// newGrouping claims at most so many messages, without a limit if most is 0.
-func newGrouping(w *world, name string, cfg chanq.Config, most int) *grouping {
-	g := &grouping{world: w, most: most}
+func newGrouping(w *world, name string) *grouping {
+	g := &grouping{world: w}
 	faults, db := w.Connect()
-	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) { // before the next claim
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.most -= e.Messages
-		g.noMore = g.noMore || most > 0 && g.most <= 0
-	}
+	cfg := chanq.Config{}
 	cfg.Hooks.Settled = func(e chanq.SettledEvent) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -132,10 +124,6 @@ func newGrouping(w *world, name string, cfg chanq.Config, most int) *grouping {
 	}
 	g.faults, g.queue = faults, testdb.OpenOn[string](w, db, name, cfg)
 	st := w.Statements(name)
-	first := st.Ack(nil)
-	if cfg.Retain > 0 {
-		first = st.Archive(nil)
-	}
 	refused := w.Failure(sqlbatch.RolledBack)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		g.mu.Lock()
@@ -144,7 +132,7 @@ func newGrouping(w *world, name string, cfg chanq.Config, most int) *grouping {
 		case g.noMore && claims(op, st):
 			g.failed++
 			return faultdb.Fail(refused)
-		case g.gate != nil && testdb.Runs(op, first):
+		case g.gate != nil && testdb.Runs(op, st.Ack(nil)):
 			gate := g.gate
 			g.gate = nil
 			close(g.held)
@@ -212,45 +200,6 @@ func (w *world) ended(leases ...*chanq.Lease[string]) {
 	}
 }
 
-func mixedGroup(w *world) {
-	for i, s := range settles {
-		for j, cfg := range []chanq.Config{{}, {Spec: chanq.Spec{Retain: time.Hour}}} {
-			note := fmt.Sprintf("%s, Retain %v", s.name, cfg.Retain)
-			name := fmt.Sprintf("mixed%d%d", i, j)
-			q := w.Queue(name, cfg)
-			testdb.Send(w, q, testdb.Texts("0", "1", "2", "3", "4", "5", "6", "7")...)
-			g := newGrouping(w, name, cfg, 8)
-			leases := testdb.Take(w, g.consumer, 8)
-			w.ended(leases...)
-			for _, l := range leases[:4] { // another consumer has leased them since
-				w.Exec("UPDATE chanq_" + name + " SET fence = fence + 1, lease_until = " + w.sqlTime(1) + " WHERE id = " + w.sqlID(l.ID))
-			}
-
-			event := g.group(leases[7], func() {
-				for _, l := range leases[:7] {
-					require.NoError(w, s.do(l), note)
-				}
-			})
-			require.Equal(w, 3, event.Acked+event.Nacked+event.Released+event.Dead, note)
-			require.Equal(w, 4, event.Lost, note)
-			for i, l := range leases[:7] {
-				if i < 4 {
-					require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, note)
-					w.requireState(q, l.ID, chanqadmin.StateLeased, note)
-					continue
-				}
-				require.NoError(w, l.Wait(w.Soon()), note)
-				state := s.state
-				if state == "" && cfg.Retain > 0 {
-					state = chanqadmin.StateDone
-				}
-				w.requireState(q, l.ID, state, note)
-			}
-			require.EqualValues(w, 4, g.consumer.Stats().Lost, note)
-		}
-	}
-}
-
 func heldTwice(w *world) {
 	for i, staleFirst := range []bool{true, false} {
 		for j, s := range settles {
@@ -267,7 +216,7 @@ func heldTwiceBy(w *world, name string, staleFirst bool, s settle) (lasted bool)
 	note := fmt.Sprintf("%s, stale first: %v", s.name, staleFirst)
 	q := w.Queue(name, chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("twice")...)
-	g := newGrouping(w, name, chanq.Config{}, 0)
+	g := newGrouping(w, name)
 	stale := testdb.Take(w, g.consumer, 1)[0]
 	w.ended(stale)
 	// Another consumer has released it since, unless this one has leased it again.

@@ -23,7 +23,6 @@ var inTx = []test{
 	{"G08_InTxCommitsWhatFnDoesOrRollsItBack", inTxEnds},
 	{"InTxWakesConsumersAfterTheCommitOnly", inTxWakes},
 	{"InTxWakesForMessagesBeforeTheHead", inTxLate},
-	{"AfterTheCommitOfInTxALeaseIsKnownToBeAcked", inTxAcked},
 	{"AfterARollbackOfInTxAHandlerSettles", inTxHandled},
 	{"TheCommitOfInTxOpensItsKeysImmediately", inTxKeys},
 	{"G08_InTxReportsThatItsCommitIsUnknown", inTxUnknown},
@@ -148,32 +147,6 @@ func inTxLate(w *world) {
 	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
 	if w.Engine.Bubble {
 		require.Less(w, time.Since(began), 100*time.Millisecond, "it was found by a later rescan")
-	}
-}
-
-func inTxAcked(w *world) {
-	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Spec: chanq.Spec{Retain: time.Hour}}} {
-		q := w.Queue(name, cfg)
-		testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{})
-		leases := testdb.Take(w, c, 5)
-		waits := make(chan error, 1)
-		go func() { waits <- leases[0].Wait(w.Soon()) }()
-		w.pass(50 * time.Millisecond) // time for Wait to begin
-		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
-			if err := leases[0].AckTx(ctx, tx); err != nil {
-				return err
-			}
-			return chanq.AckTx(ctx, tx, leases[1:]...)
-		}))
-		require.NoError(w, testdb.Receive(w, waits, "the outcome is known"))
-		for _, l := range leases {
-			require.NoError(w, l.Wait(w.Soon()), name)
-			require.ErrorIs(w, l.Ack(), chanq.ErrSettled, name)
-			require.NoError(w, l.Context().Err(), "code after the settle may use the context")
-		}
-		require.Zero(w, c.Stats().Held)
-		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 

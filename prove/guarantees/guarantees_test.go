@@ -57,10 +57,6 @@ func run(t *testing.T, e testdb.Engine) {
 
 // onRealClocks are the tests that cannot run in a bubble, with the reason.
 var onRealClocks = map[string]string{
-	"G01_MessagesOfAKilledProcessAreRedelivered":          kills,
-	"G01_WhatAKilledProcessHasSentIsStored":               kills,
-	"G02_ProcessesShareAQueueWithoutTakingAMessageTwice":  kills,
-	"G07_AMessageThatCrashesItsProcessIsDeadLettered":     kills,
 	"ManyProcessesMayMigrateSimultaneously":               kills,
 	"G01_OpenAndMigrateRefuseADatabaseThatMayLoseCommits": "SQLite in memory has no durability to refuse",
 	"G12_HungClaimPipeAndTrimLoseNoLease":                 "a statement that hangs in a *sql.Tx holds a mutex of database/sql, and a bubble does not wait for mutexes",
@@ -103,7 +99,6 @@ var over20s = map[string]bool{
 	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":          true,
 	"StopWhenIdleFindsMessagesBeforeTheHead":                     true,
 	"TheHistoryHasHowLongMessagesHadBeenDue":                     true,
-	"WhileAQueueIsPausedNoMessageIsMarked":                       true,
 }
 
 // counted are tests that count who reads and who does not after what happens in this process. On a real clock a read that was under way
@@ -132,7 +127,6 @@ var clientSide = map[string]bool{
 	"G12_AnExtensionThatTakesLongLosesNoOtherLease":                true,
 	"HandleBatchesChecksItsArguments":                              true,
 	"HandleBatchesContinuesAfterAPanicAndAChangedBatch":            true,
-	"NoMessageWaitsForAPollAfterSlotsHaveMoved":                    true,
 	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":            true,
 	"StatsAreExactWhateverTheOtherStatesHold":                      true,
 	"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue":                 true,

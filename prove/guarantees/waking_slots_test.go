@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +17,6 @@ import (
 // Which consumers of an ordered queue a notification wakes.
 var wakingSlots = []test{
 	{"ANotificationWakesTheOwnerOfTheSlotAndNoOtherConsumer", wakingTheOwner},
-	{"NoMessageWaitsForAPollAfterSlotsHaveMoved", wakingAfterMoves},
 	{"ANotificationOfAnOrderedQueueNamesTheSlots", namingSlots},
 }
 
@@ -181,47 +179,6 @@ func wakingTheOwner(w *world) {
 			require.Equal(w, before[i].EmptyClaims, after.EmptyClaims, "consumer %d is not woken", i)
 		}
 	}
-}
-
-func wakingAfterMoves(w *world) {
-	o := w.owners(2)
-	o.asleep(2)
-	var had atomic.Int64
-	sent := int64(0)
-	read := func(c *chanq.Consumer[string]) {
-		go func() { // ends with the consumer
-			for l := range c.C() {
-				if l.Ack() == nil {
-					had.Add(1)
-				}
-			}
-		}()
-	}
-	each := func() {
-		w.Helper()
-		for slot := range 4 {
-			sent++
-			testdb.SendBy(w, o.sender, chanq.Message[string]{Key: keyIn(slot), Body: "a"})
-		}
-		w.Eventually("all messages are delivered", func() bool { return had.Load() == sent })
-	}
-	for _, c := range o.consumers {
-		read(c)
-	}
-	each()
-	third := o.join()
-	read(third)
-	for range 30 { // while slots move
-		each()
-	}
-	o.asleep(3)
-	each()
-	require.NoError(w, third.Shutdown(w.Soon()))
-	for range 30 {
-		each()
-	}
-	o.asleep(2)
-	each()
 }
 
 func namingSlots(w *world) {

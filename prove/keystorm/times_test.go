@@ -20,7 +20,7 @@ var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change 
 // left, or was killed, and for how long a slot has no owner while some join and leave each second. Its result depends
 // on the machine, so it runs only on request:
 //
-//	go test ./prove/keystorm -v -run HandOvers -storm.times -storm.lease 5s
+//	go test ./prove/keystorm -v -run SlotsMove -storm.times -storm.lease 5s
 func TestSlotsMoveWithinTheirTimes(t *testing.T) {
 	if !*stormTimes {
 		t.Skip("a measurement: run it with -storm.times")

@@ -2,7 +2,6 @@ package limits_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -106,37 +105,6 @@ func TestTheLiveTableStaysSmallWithoutAutovacuum(t *testing.T) {
 	}
 }
 
-// A report that runs for hours keeps all rows that died since it began.
-func TestAVacuumWithoutEffectIsNotRepeatedImmediately(t *testing.T) {
-	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	report, err := w.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
-	require.NoError(t, err)
-	defer report.Rollback()
-	_, err = report.Exec(`SELECT count(*) FROM chanq_work`)
-	require.NoError(t, err)
-	w.kill("work", 100_000)
-	w.wearUntil("the first vacuum", q, c, 2000, func() bool { return w.vacuums() > 0 })
-	var looks atomic.Int64
-	w.countLooks(&looks)
-	was := w.vacuums()
-	w.wearUntil("eight looks", q, c, 2000, func() bool {
-		require.LessOrEqual(t, w.vacuums(), was+2, "one vacuum each time the number of dead rows has doubled")
-		return looks.Load() >= 8
-	})
-}
-
-// countLooks counts how often a consumer reads the bloat of the table.
-func (w *world) countLooks(n *atomic.Int64) {
-	look := w.Statements("work").Bloat()
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if testdb.Runs(op, look) {
-			n.Add(1)
-		}
-		return faultdb.Fault{}
-	})
-}
-
 // The server takes long for a vacuum of a large table.
 func TestStopDoesNotWaitForAVacuum(t *testing.T) {
 	w := newWorld(t, testdb.Postgres)
@@ -160,18 +128,6 @@ END $$`)
 	require.NoError(t, c.Shutdown(ctx), "after %v", time.Since(began))
 	w.Eventually("the server has ended the vacuum", func() bool { return !vacuuming() })
 	require.Zero(t, w.vacuums())
-}
-
-// Some programs have hundreds of idle consumers.
-func TestAFullConsumerDoesNotReadTheTable(t *testing.T) {
-	w, q := newWearing(t, chanq.Config{VacuumEvery: 10 * time.Millisecond})
-	var looks atomic.Int64
-	w.countLooks(&looks)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("the consumer polls for messages", func() bool { return c.Stats().Looks >= 5 })
-	require.Zero(t, looks.Load())
-	w.wear(q, c, 2000)
-	w.Eventually("the consumer reads the bloat of the table", func() bool { return looks.Load() > 0 })
 }
 
 // A vacuum uses one of the application's connections for its whole duration. While one queue of a

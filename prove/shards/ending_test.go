@@ -120,21 +120,6 @@ func counts(err error, text string) (sum int) {
 	return sum
 }
 
-func TestHandlersThatReturnInTimeSettleInTheirShards(t *testing.T) {
-	onEachWay(t, func(d *drain) {
-		held := d.stop(func(ctx context.Context, l *chanq.Lease[string]) error {
-			<-l.Stopping()
-			time.Sleep(drainFor / 2)
-			return ctx.Err()
-		})
-		require.NoError(d, d.returns(drainFor/2))
-		for _, l := range held {
-			require.NoError(d, l.Wait(d.soon()), "the acks are stored")
-		}
-		d.again(6)
-	})
-}
-
 func TestHandlersThatReturnLateReleaseUncountedInTheirShards(t *testing.T) {
 	onEachWay(t, func(d *drain) {
 		d.stop(func(ctx context.Context, _ *chanq.Lease[string]) error {
@@ -164,35 +149,6 @@ func TestHandlersThatNeverReturnLoseTheirLeasesOfAllShardsAndAreReported(t *test
 			require.ErrorIs(d, l.Wait(d.soon()), chanq.ErrLeaseLost)
 		}
 		d.again(9)
-	})
-}
-
-func TestASecondSignalEndsTheTimeToDrainOfAllShards(t *testing.T) {
-	onEachWay(t, func(d *drain) {
-		d.stop(func(ctx context.Context, _ *chanq.Lease[string]) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		require.NoError(d, d.c.Shutdown(over))
-		require.NoError(d, d.returns(0))
-		d.again(9)
-	})
-}
-
-func TestBufferedMessagesOfShardsAreReleasedWhileHandlersDrain(t *testing.T) {
-	onEachWay(t, func(d *drain) {
-		gate := make(chan struct{})
-		d.stop(func(context.Context, *chanq.Lease[string]) error {
-			<-gate
-			return nil
-		})
-		testdb.Eventually(d, "six messages are released", func() bool { return d.c.Stats().Released == 6 && d.c.Stats().Held == 3 })
-		require.Empty(d, d.left, "handlers continue")
-		close(gate)
-		require.NoError(d, testdb.Receive(d, d.left, "the call returns"))
-		d.again(6)
 	})
 }
 

@@ -17,15 +17,11 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/child"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"consumer": child.Does(consume), "sender": child.Does(send)})
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // count is the number of places of the queues in these tests.
 const count = 3

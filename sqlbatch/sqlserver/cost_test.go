@@ -443,35 +443,6 @@ func batchLife(t *testing.T) {
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")
 }
 
-func TestAnIdleConsumerLooksOnceAPollEvery(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		ctx := t.Context()
-		var seen sqlkind.Counter
-		q := newQueue(t, mssqltest.Options{OnRequest: seen.Count})
-		orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
-		require.NoError(t, err)
-		const every, looks = 50 * time.Millisecond, 1200
-		consume(t, ctx, orders, chanq.ConsumerConfig{PollEvery: every})
-		time.Sleep(time.Second) // the first pauses are shorter
-		seen.Take()
-		time.Sleep(looks*every + every/2)
-		got := seen.Take()
-		require.InDelta(t, looks, got[sqlkind.NextDue]+got[sqlkind.Rescan], 1)
-		rest := int64(0)
-		for kind, n := range got {
-			switch kind {
-			case sqlkind.NextDue, sqlkind.Rescan:
-			case sqlkind.Join, sqlkind.Sample, sqlkind.Other: // heartbeats, the policy, and the queue's rates, each every 10 s
-				rest += n
-			default:
-				require.Fail(t, "neither a look nor a heartbeat", "%d of %s", n, kind)
-			}
-		}
-		require.LessOrEqual(t, rest, int64(looks*every/time.Second)*6/10)
-	})
-}
-
 // Whatever the size of a group, its first and its last message are seeks, and a count ends at its limit.
 func TestCausesReadAFewKeysOfEachGroup(t *testing.T) {
 	t.Parallel()

@@ -16,72 +16,6 @@ import (
 	"github.com/chanq/chanq/prove/testdb/sqlkind"
 )
 
-func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		f    mssqltest.Fault
-		kind sqlkind.Kind
-	}{
-		{"begin refused", mssqltest.Fault{At: mssqltest.Received, Error: 40613}, sqlkind.Begin},
-		{"ack is a deadlock victim", mssqltest.Fault{At: mssqltest.Applied, Error: 1205}, sqlkind.Ack},
-		{"reset after the ack", mssqltest.Fault{At: mssqltest.Applied, Reset: true}, sqlkind.Ack},
-		{"reset before the insert", mssqltest.Fault{At: mssqltest.Received, Reset: true}, sqlkind.Enqueue},
-		{"reset after the insert", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, sqlkind.Enqueue},
-		{"lock timeout of the insert", mssqltest.Fault{At: mssqltest.Started, Error: 1222}, sqlkind.Enqueue},
-		{"reset before the commit", mssqltest.Fault{At: mssqltest.Received, Reset: true}, sqlkind.Commit},
-		{"reset after the commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, sqlkind.Commit},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T) {
-				ctx := testdb.Soon(t)
-				srv := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true}).Server
-				require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
-				var seen availability
-				orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks(), StatementTimeout: 5 * time.Second})
-				require.NoError(t, err)
-				bills, err := chanq.Open[int](ctx, srv.DB(), "bills", chanq.Config{})
-				require.NoError(t, err)
-				const n = 40
-				in, err := orders.Producer(ctx, chanq.ProducerConfig{})
-				require.NoError(t, err)
-				for i := range n {
-					_, err = in.Send(ctx, chanq.Message[int]{Body: i})
-					require.NoError(t, err)
-				}
-				require.NoError(t, in.Close(ctx))
-
-				c.f.Match = sqlkind.Is(c.kind)
-				struck := srv.Inject(c.f)
-				consumer, err := orders.Consume(ctx, shortLease)
-				require.NoError(t, err)
-				var watching sync.WaitGroup
-				watching.Go(func() {
-					awaitEmpty(t, ctx, srv)
-					consumer.Stop()
-				})
-				require.NoError(t, chanq.Pipe(consumer, bills, 2, func(_ context.Context, l *chanq.Lease[int]) ([]chanq.Message[int], error) {
-					return []chanq.Message[int]{{Body: l.Body}}, nil
-				}))
-				watching.Wait()
-				<-struck.Fired()
-				require.NoError(t, consumer.Shutdown(ctx))
-				require.NoError(t, ctx.Err())
-				seen.requireAlternating(t)
-
-				leases := testdb.Lease(t, bills, n, time.Minute)
-				billed := map[int]int{}
-				for _, l := range leases {
-					billed[l.Body]++
-				}
-				require.Len(t, leases, n)
-				require.Len(t, billed, n, "each input has one output")
-			})
-		})
-	}
-}
-
 // awaitEmpty waits until every message has left its queue. Unlike Stats, it waits for locked rows.
 func awaitEmpty(t *testing.T, ctx context.Context, srv *mssqltest.Server) {
 	assert.Eventually(t, func() bool {
@@ -166,22 +100,6 @@ func (f *traffic) run(n int) {
 	f.seen.requireAlternating(f.t)
 }
 
-func TestAFailoverInTheMiddleLosesNothing(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		const n = 300
-		f := newTraffic(t, 5*time.Second)
-		f.breaking.Go(func() {
-			for range n / 3 {
-				<-f.changed
-			}
-			f.srv.Failover(t, 200*time.Millisecond)
-		})
-		f.run(n)
-		require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was called")
-	})
-}
-
 func TestAStatementThatTimesOutIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []sqlkind.Kind{sqlkind.Enqueue, sqlkind.Claim, sqlkind.Ack} {
@@ -199,20 +117,6 @@ func TestAStatementThatTimesOutIsRepeated(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAHungConnectionDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		f := newTraffic(t, 2*testdb.Patience)
-		hung := f.srv.Inject(mssqltest.Fault{Match: sqlkind.Is(sqlkind.Ack), At: mssqltest.Received, Hang: true})
-		f.breaking.Go(func() {
-			<-hung.Fired()
-			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer continues")
-			f.srv.KillAll() // as when keep-alives finally fail
-		})
-		f.run(50)
-	})
 }
 
 // Rows of a statement might arrive before the error that undoes it.

@@ -149,20 +149,3 @@ func TestOpenTransactionsOnTheTableOfQueuesDelayNoClaim(t *testing.T) {
 		require.Len(t, q.rows(q.Claim(claimTen)), 1)
 	})
 }
-
-// The queue stays paused while another transaction, a second Pause or a Configure, has locked its row.
-func TestAPausedQueueIsPausedWhileItsRowIsLocked(t *testing.T) {
-	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
-		q.exec(q.Enqueue(makeRows(2, 0)))
-		q.leased(1)
-		q.exec(q.Pause("", ""))
-		tx := begin(t, ctx, q)
-		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq__queues SET paused = paused")
-		require.NoError(t, err)
-		require.Empty(t, q.rows(q.Claim(claimTen)))
-		require.Nil(t, q.rows(q.NextDue(sqlbatch.Heads{}))[0][0])
-		require.Nil(t, q.rows(q.DueOrLocked())[0][0])
-		stats := q.rows(q.Stats(10))[0]
-		require.Equal(t, int64(1), stats[len(stats)-1])
-	})
-}
