@@ -102,11 +102,7 @@ func cancelsHandlers(w *world) {
 					pass(37 * time.Millisecond)
 				}
 			}
-			m := chanq.Message[string]{}
-			if q.Spec().Kind == chanq.KindOrdered {
-				m.Key = fmt.Sprint(i)
-			}
-			testdb.Send(w, q, m)
+			w.sendApart(q, fmt.Sprint(i))
 			id := testdb.Receive(w, began, "a handler begins")
 			if at[id] = time.Now(); i >= n/2 {
 				w.cancel(other, id)
@@ -358,15 +354,7 @@ func cancelTxEndsHandler(w *world) {
 func cancelInBatch(w *world) {
 	for kind, cfg := range idleKinds {
 		q := w.Queue(kind, cfg)
-		var ms []chanq.Message[string]
-		for i := range 4 {
-			m := chanq.Message[string]{Body: fmt.Sprint(i)}
-			if q.Spec().Kind == chanq.KindOrdered {
-				m.Key = m.Body
-			}
-			ms = append(ms, m)
-		}
-		ids := testdb.Send(w, q, ms...)
+		ids := w.sendApart(q, "0", "1", "2", "3")
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 		w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == len(ids) })
 		began, left := make(chan struct{}, 1), make(chan error, 1)
@@ -427,13 +415,7 @@ func quickAreNotLookedUp(w *world) {
 	}
 	w.onKinds(func(q *chanq.Queue[string]) {
 		const n = 200
-		for i := range n {
-			m := chanq.Message[string]{}
-			if q.Spec().Kind == chanq.KindOrdered {
-				m.Key = fmt.Sprint(i)
-			}
-			testdb.Send(w, q, m)
-		}
+		w.sendApart(q, numbers(n)...)
 		looked := w.lookUps(q.Label())
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
 		left := make(chan error, 1)

@@ -88,13 +88,7 @@ func maxExtendOfReaders(w *world) {
 			cfg.Kind, cfg.Slots = chanq.KindOrdered, 4
 		}
 		q := w.Queue(name, cfg)
-		ms := testdb.Texts(numbers(n)...)
-		for i := range ms {
-			if name == "ordered" {
-				ms[i].Key = ms[i].Body
-			}
-		}
-		testdb.Send(w, q, ms...)
+		w.sendApart(q, numbers(n)...)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: 2 * steadyLease})
 		handled, ended := make(chan *chanq.Lease[string], 2*n), make(chan error, 1)
 		go func() {

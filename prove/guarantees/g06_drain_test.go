@@ -101,13 +101,7 @@ func (w *world) onEachWayOf(name string, cfg chanq.Config, most time.Duration, t
 			}
 		}
 		e.q = w.Queue(name+"_"+way.name, cfg)
-		ms := testdb.Texts(numbers(6)...)
-		for i := range ms {
-			if way.name == "ordered" {
-				ms[i].Key = ms[i].Body
-			}
-		}
-		testdb.Send(w, e.q, ms...)
+		w.sendApart(e.q, numbers(6)...)
 		e.c = testdb.Start(w, e.q, chanq.ConsumerConfig{LeaseFor: time.Hour, DrainFor: most})
 		test(e)
 	}

@@ -127,13 +127,7 @@ func laterCrashes(w *world) {
 func claimedByItself(w *world) {
 	for kind, cfg := range idleKinds {
 		q := w.Queue(kind, cfg)
-		ms := testdb.Texts(numbers(5)...)
-		if q.Spec().Kind == chanq.KindOrdered {
-			for i := range ms {
-				ms[i].Key = fmt.Sprint(i)
-			}
-		}
-		testdb.Send(w, q, ms...)
+		w.sendApart(q, numbers(5)...)
 		w.Exec("UPDATE chanq_" + kind + " SET lapses = 1, attempts = 1")
 		if q.Spec().Kind == chanq.KindOrdered {
 			w.Exec("UPDATE chanq__slots SET old = 9000000000000000000")
@@ -162,13 +156,7 @@ func soonBusyAgain(w *world) {
 	const handlers, job = 64, 5 * time.Minute
 	for kind, cfg := range idleKinds {
 		q := w.Queue(kind, cfg)
-		ms := testdb.Texts(numbers(handlers)...)
-		if q.Spec().Kind == chanq.KindOrdered {
-			for i := range ms {
-				ms[i].Key = fmt.Sprint(i)
-			}
-		}
-		testdb.Send(w, q, ms...)
+		w.sendApart(q, numbers(handlers)...)
 		w.Exec("UPDATE chanq_" + kind + " SET lapses = 1, attempts = 1")
 		if q.Spec().Kind == chanq.KindOrdered {
 			w.Exec("UPDATE chanq__slots SET old = 9000000000000000000")

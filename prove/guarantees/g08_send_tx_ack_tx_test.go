@@ -76,12 +76,7 @@ func ackTxCounts(w *world) {
 			attempted.Add(int64(e.Attempted))
 		}
 		q := w.Queue(kind, cfg)
-		for _, m := range testdb.Texts(numbers(4)...) {
-			if q.Spec().Kind == chanq.KindOrdered {
-				m.Key = m.Body
-			}
-			testdb.Send(w, q, m)
-		}
+		w.sendApart(q, numbers(4)...)
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 		leases := testdb.Take(w, c, 4)
 		counted := func() [3]int64 { return [3]int64{acked.Load(), c.Stats().Acked, attempted.Load()} }

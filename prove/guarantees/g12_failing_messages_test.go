@@ -114,13 +114,7 @@ func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class
 	var lost losses
 	cfg.Hooks, cfg.StatementTimeout = lost.hooks(), slowTry
 	q := testdb.QueueOf[string](w, name, cfg)
-	ms := testdb.Texts(numbers(count)...)
-	if cfg.Kind == chanq.KindOrdered {
-		for i := range ms {
-			ms[i].Key = ms[i].Body
-		}
-	}
-	testdb.Send(w, q, ms...)
+	w.sendApart(q, numbers(count)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, Backoff: func(*chanq.Delivery, error) time.Duration { return 0 }})
 	leases := testdb.Take(w, c, count)
 	st, bad, fails := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: cfg.Slots}), leases[count/2], w.failing(class)

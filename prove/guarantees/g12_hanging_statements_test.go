@@ -211,12 +211,7 @@ func hungTasks(w *world) {
 			cfg := idleKinds[kind]
 			cfg.Retain, cfg.Hooks = time.Second, lost.hooks()
 			q := w.Queue(kind, cfg)
-			for _, m := range testdb.Texts(numbers(3)...) {
-				if kind == "ordered" {
-					m.Key = m.Body
-				}
-				testdb.Send(w, q, m)
-			}
+			w.sendApart(q, numbers(3)...)
 			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lease, PollEvery: lease / 10})
 			held := testdb.Take(w, c, 3)
 			var hung atomic.Int64
@@ -252,12 +247,7 @@ func hungLooks(w *world) {
 			var lost losses
 			cfg.Hooks = lost.hooks()
 			q := w.Queue(kind, cfg)
-			for _, m := range testdb.Texts(numbers(4)...) {
-				if kind == "ordered" {
-					m.Key = m.Body
-				}
-				testdb.Send(w, q, m)
-			}
+			w.sendApart(q, numbers(4)...)
 			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lease, PollEvery: lease / 10})
 			held := testdb.Take(w, c, 4)
 			_, err := q.Cancel(w.Soon(), held[3].ID)

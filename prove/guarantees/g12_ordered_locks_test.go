@@ -47,12 +47,8 @@ func (w *world) besideLock(update string) {
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 		arrives := func(n int) {
 			began := time.Now()
-			m := chanq.Message[string]{Body: fmt.Sprint(n)}
-			if cfg.Kind == chanq.KindOrdered {
-				m.Key = m.Body
-			}
-			testdb.Send(w, q, m)
-			w.ackAtLast(c, m.Body)
+			w.sendApart(q, fmt.Sprint(n))
+			w.ackAtLast(c, fmt.Sprint(n))
 			w.soon(began, 3*time.Second)
 		}
 		arrives(0)

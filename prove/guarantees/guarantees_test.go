@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -158,6 +159,18 @@ var (
 
 	slowness = testdb.Slowness * testdb.Of[time.Duration](1, 3)
 )
+
+// sendApart sends messages with these bodies. In an ordered queue each has its body as its key.
+func (w *world) sendApart(q *chanq.Queue[string], bodies ...string) []chanq.ID {
+	w.Helper()
+	ms := testdb.Texts(bodies...)
+	for i := range ms {
+		if q.Spec().Kind == chanq.KindOrdered {
+			ms[i].Key = ms[i].Body
+		}
+	}
+	return testdb.Send(w, q, ms...)
+}
 
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1})) || testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, PastReaders: true}))

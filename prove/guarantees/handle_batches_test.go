@@ -41,13 +41,7 @@ func (w *world) batchQueues(n int, test func(q *chanq.Queue[string], failed *ato
 			}
 		}
 		q := w.Queue(name, cfg)
-		ms := testdb.Texts(numbers(n)...)
-		for i := range ms {
-			if cfg.Kind == chanq.KindOrdered {
-				ms[i].Key = ms[i].Body
-			}
-		}
-		testdb.Send(w, q, ms...)
+		w.sendApart(q, numbers(n)...)
 		test(q, &failed)
 	}
 }
