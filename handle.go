@@ -51,8 +51,7 @@ func (c *Consumer[T]) Handle(workers int, fn Handler[T]) error {
 	if err := checkHandler(workers, fn == nil); err != nil {
 		return c.core.queue.failed("handle", err)
 	}
-	_, err := c.core.serve("handle", workers, func() { handle(c.feed.C(), fn) })
-	return err
+	return c.core.serve("handle", workers, func() { handle(c.feed.C(), fn) })
 }
 
 // Handle is Consumer.Handle for leases from your own channel, for example one fed by several consumers. It returns when
@@ -141,7 +140,7 @@ func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration,
 	if err := cmp.Or(checkHandler(workers, fn == nil), checkBatch(maxBatch, wait), c.core.oneByOne()); err != nil {
 		return c.core.queue.failed("handle batches", err)
 	}
-	_, err := c.core.serve("handle batches", workers, func() {
+	return c.core.serve("handle batches", workers, func() {
 		for {
 			batch, err := c.Receive(context.Background(), maxBatch, wait)
 			if err != nil { // the consumer has stopped
@@ -150,7 +149,6 @@ func (c *Consumer[T]) HandleBatches(workers, maxBatch int, wait time.Duration,
 			handleBatch(c.core, batch, fn)
 		}
 	})
-	return err
 }
 
 // oneByOne returns an error for a consumer with Middleware, which takes one delivery per call.
@@ -209,9 +207,8 @@ func (c *consumer) late(l *lease.Lease) bool {
 	return left <= 0 || l.State() == lease.InTx && left < c.cfg.LeaseFor/4
 }
 
-// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer. stuck
-// reports that a hook, a codec or the driver does not return.
-func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err error) {
+// serve runs work, which calls handlers, in workers goroutines until the consumer stops, and ends the consumer.
+func (c *consumer) serve(op string, workers int, work func()) error {
 	all := crew(workers, work, func() { c.engine.Broken(op, errGoexit) })
 	<-c.engine.Stopped()
 	bound, cancel := context.WithTimeoutCause(context.Background(), c.cfg.DrainFor, ErrStopped)
@@ -220,10 +217,7 @@ func (c *consumer) serve(op string, workers int, work func()) (stuck bool, err e
 	if left.Handlers == 0 && !left.Stuck {
 		all.Wait()
 	}
-	if failure := c.engine.Failure(); failure != nil {
-		return left.Stuck, failure
-	}
-	return left.Stuck, err
+	return cmp.Or(c.engine.Failure(), err)
 }
 
 // errGoexit is the outcome of a handler that has ended its goroutine.

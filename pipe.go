@@ -2,15 +2,16 @@ package chanq
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/consume"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
-	"github.com/chanq/chanq/internal/pipe"
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Pipe moves messages from one queue to another. It calls fn for each lease of from, in up to workers goroutines. In
@@ -27,83 +28,69 @@ import (
 //     Config.StatementTimeout, for example because an open transaction has one of their keys, the input is nacked.
 func Pipe[In, Out any](from *Consumer[In], to *Queue[Out], workers int,
 	fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
-	switch {
-	case from == nil || to == nil || fn == nil:
+	if from == nil || to == nil || fn == nil {
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
+	}
+	c, t := from.core, target{from.core, to.core}
+	switch {
 	case workers < 1:
-		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
-	case from.core.queue.db != to.core.db:
+		return c.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
+	case c.queue.db != t.to.db:
 		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans "+
-			"both", from.core.queue.cfg.Label, to.core.cfg.Label)
+			"both", c.queue.cfg.Label, t.to.cfg.Label)
 	}
-	p, err := newPipe(from.core, to.core)
-	if err != nil {
-		return from.core.queue.failed("pipe", err)
-	}
-	unrecord := to.core.recorder.Join()
-	var storer base.Group
-	storer.Go(p.Run)
-	storer.Go(func() {
-		<-from.core.engine.Stopped()
-		p.Drain()
+	unrecord := t.to.recorder.Join()
+	p, err := c.engine.Pipe(t, c.queue.isolated("pipe"), func() {
+		t.to.signals.Debouncer.Flush() // for outputs that were stored before a failure
+		unrecord()
 	})
-	stuck, err := from.core.serve("pipe", workers, func() {
+	if p == nil {
+		unrecord()
+	}
+	if err != nil {
+		return c.queue.failed("pipe", err)
+	}
+	return c.serve("pipe", workers, func() {
 		for l := range from.feed.C() {
-			if from.core.engine.Begin(l.lease) {
-				pipeOne(p, from.core, to.core, l, fn)
+			if c.engine.Begin(l.lease) {
+				pipeOne(p, t, l, fn)
 			}
 		}
 	})
-	p.Close()
-	stored := make(chan struct{})
-	go func() {
-		storer.Wait()
-		to.core.signals.Debouncer.Flush() // for outputs that were stored before a failure
-		unrecord()
-		close(stored)
-	}()
-	patience := consume.StoreFor
-	if stuck || err != nil { // the time to store outputs is over
-		patience = consume.Grace / 10
-	}
-	select {
-	case <-stored:
-	case <-time.After(patience): // its goroutines end when the hook or the driver returns
-		if err == nil {
-			err = from.core.queue.failed("pipe", fmt.Errorf("a hook or the driver does not return: %w", ErrStopped))
-		}
-	}
-	return err
 }
 
 // pipeOne calls fn for a lease, and gives its outputs to p.
-func pipeOne[In, Out any](p *pipe.Pipe, from *consumer, to *queue, l *Lease[In],
+func pipeOne[In, Out any](p *settle.Pipe, t target, l *Lease[In],
 	fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
 	input := &piped{delivery: l.Delivery}
-	input.Begin(l.lease, &input.delivery)
-	from.attempt(func() error {
-		out, err := invokeForOutputs(from, l, fn)
+	input.In, input.Of, input.Rows = l.lease, &input.delivery, input.one[:0]
+	t.from.attempt(func() error {
+		out, err := invokeForOutputs(t.from, l, fn)
 		if err != nil {
 			return err
 		}
-		return appendOutputs(&input.Item, to, out)
+		return appendOutputs(&input.Input, t.to, out)
 	}, func(took time.Duration, err error) {
-		defer from.engine.Done(l.lease)
+		defer t.from.engine.Done(l.lease)
 		if err != nil {
-			from.dispose(&l.Delivery, took, err)
+			t.from.dispose(&l.Delivery, took, err)
 			return
 		}
 		o := HandlerOutcome{Kind: OutcomeAck}
-		if !p.Add(&input.Item) {
+		if l.lease.Take(lease.Ack) {
+			t.from.engine.Take()
+			p.Add(&input.Input)
+		} else {
 			o.Kind = OutcomeNone
 		}
-		from.handled(&l.Delivery, o, took, nil)
+		t.from.handled(&l.Delivery, o, took, nil)
 	})
 }
 
 // piped is an input with its delivery. Its lease would keep its body in memory until the outputs are stored.
 type piped struct {
-	pipe.Item
+	settle.Input
+	one      [1]sqlbatch.Row // where Rows begins: most inputs have one output
 	delivery Delivery
 }
 
@@ -132,44 +119,43 @@ func aroundForOutputs[In, Out any](c *consumer, l *Lease[In],
 }
 
 // appendOutputs adds the outputs of an input. An output that the queue always rejects dead-letters the input.
-func appendOutputs[T any](item *pipe.Item, to *queue, out []Message[T]) error {
+func appendOutputs[T any](in *settle.Input, to *queue, out []Message[T]) error {
 	for i := range out {
 		row, given, err := out[i].row(to)
 		if err != nil {
 			return &deadLetter{wrapper{fmt.Errorf("output %d: %w", i, err)}, CauseOutput}
 		}
-		item.Append(row, given)
+		in.Rows, in.Keyed = append(in.Rows, row), in.Keyed || given || row.Key != ""
+		in.Size += len(row.Body) + len(row.Headers)
 	}
 	return nil
 }
 
-// newPipe makes a pipe, and starts nothing.
-func newPipe(from *consumer, to *queue) (*pipe.Pipe, error) {
-	q, traits := from.queue, from.queue.table.Dialect.Traits()
-	store, err := pipe.Open(q.db, q.cfg.SessionMaxAge, q.table, to.table)
-	if err != nil {
-		return nil, err
+// target is the queue of a pipe's outputs, with the consumer of its inputs.
+type target struct {
+	from *consumer
+	to   *queue
+}
+
+func (t target) Store(ctx context.Context, tx *sql.Tx, rows []sqlbatch.Row, keyed bool) error {
+	return send.InsertsOf(t.to.table.InTx(tx)).StoreAll(ctx, rows, make([]send.Receipt, len(rows)), keyed,
+		t.to.mostRows(), defaultBatchBytes)
+}
+
+func (t target) Stored(inputs []*settle.Input, messages int, more bool, took time.Duration) {
+	var slots notify.Slots
+	for _, in := range inputs {
+		slots.Merge(t.to.slotsOf(in.Rows))
 	}
-	return pipe.New(pipe.Config{
-		Store: store, From: from.engine, Inputs: traits.AckItems, BatchRows: min(DefaultBatchRows, traits.EnqueueRows),
-		BatchBytes: defaultBatchBytes,
-		Linger:     settle.Linger(from.cfg.LeaseFor),
-		Timeout:    settle.TryTimeout(from.cfg.LeaseFor, q.cfg.StatementTimeout),
-		Longest:    q.cfg.StatementTimeout,
-		Classify:   q.classify, Health: from.health, Isolated: q.isolated("pipe"),
-		Reason: base.ReasonOutput, Slots: to.signals.Debouncer.Names(),
-		Failed: func(item *pipe.Item, err error) time.Duration {
-			d := item.Of.(*Delivery)
-			d.doomed()
-			delay := from.backoff(d, err)
-			from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: delay}, 0, err)
-			return delay
-		},
-		Sent: func(messages int, slots notify.Slots, more bool, took time.Duration) {
-			to.signals.Signal(max(1, messages), slots, more)
-			if messages > 0 {
-				to.sent(SentEvent{Messages: messages, Took: took})
-			}
-		},
-	}), nil
+	t.to.signals.Signal(max(1, messages), slots, more)
+	if messages > 0 {
+		t.to.sent(SentEvent{Messages: messages, Took: took})
+	}
+}
+
+func (t target) Unstored(in *settle.Input, err error) {
+	d := in.Of.(*Delivery)
+	d.doomed()
+	in.In.Delay = t.from.backoff(d, err)
+	t.from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: in.In.Delay}, 0, err)
 }

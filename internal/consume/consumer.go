@@ -3,15 +3,14 @@ package consume
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/chanq/chanq/internal/base"
-	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
 )
 
 // Consumer claims messages, and owns their leases.
@@ -20,7 +19,7 @@ import (
 //   - the goroutine of its claims (internal/claim), one for a rescan, and for an ordered queue one that returns
 //     the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
-//   - the goroutines of the settler and the extender (internal/settle);
+//   - the goroutines of the settler, the extender and the pipes (internal/settle);
 //   - the heartbeat, the trimmer, the look-ups of acks in transactions and of cancelled messages, and on PostgreSQL
 //     the vacuumer;
 //   - one for events about lost leases, outages and isolated settles while there are events to report.
@@ -38,8 +37,9 @@ type Consumer struct {
 
 	waiter *notify.Waiter
 
-	mu      sync.Mutex // guards failure; held briefly, nothing is called under it
+	mu      sync.Mutex // guards failure, and that no pipe starts after abandoned has ended; held briefly
 	failure error
+	pipes   base.Group
 }
 
 // parts are the sessions of a consumer: claims, settles and extensions never wait for each other's sessions. Those of
@@ -149,7 +149,10 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	o.extender.End()
 	leave()
 	rest.Wait()
+	c.mu.Lock()
 	e.abandon()
+	c.mu.Unlock()
+	c.pipes.Wait()
 	ended()
 	o.extender.Close()
 	c.cfg.Isolated.Close()
@@ -169,9 +172,6 @@ func (c *Consumer) Stop() { c.load.halt() }
 
 // Stopped is closed when the consumer begins to stop.
 func (c *Consumer) Stopped() <-chan struct{} { return c.load.stop.Done() }
-
-// Abandoned returns a context that ends when the consumer drops what is not stored in the database yet.
-func (c *Consumer) Abandoned() context.Context { return c.ending.abandoned }
 
 // Failure returns the failure that ended the consumer, or nil.
 func (c *Consumer) Failure() error {
@@ -233,15 +233,36 @@ func (c *Consumer) CountAsOne(n int) { c.load.handlers.Add(int64(1 - n)) }
 // Skip reports a lease that ended before a reader took it, and releases it.
 func (c *Consumer) Skip(l *lease.Lease) bool { return c.owner.skip(l) }
 
-// Take records that a reader has taken a lease and is settling it.
-func (c *Consumer) Take() { c.owner.pace.LeaseEnded() }
-
 // SettleAll takes leases in state Settling. It does not wait.
 func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.owner.settler.AddAll(leases...) }
 
-// Finished processes settles that were stored elsewhere, with their outcomes.
-func (c *Consumer) Finished(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
-	c.owner.settler.Done(began, outcomes)
+// Take records that a reader has taken a lease and is settling it.
+func (c *Consumer) Take() { c.owner.pace.LeaseEnded() }
+
+// Pipe starts a pipe, which ends with the consumer, and then calls ended. It returns nil if the consumer has ended, and
+// an error if the *sql.DB allows too few connections.
+func (c *Consumer) Pipe(to settle.Target, isolated *base.Isolated, ended func()) (*settle.Pipe, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending.abandoned.Err() != nil {
+		return nil, nil
+	}
+	cfg := &c.cfg
+	parts, err := session.Open(cfg.DB, cfg.Table.Dialect, cfg.SessionMaxAge,
+		session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
+	if err != nil {
+		return nil, err
+	}
+	t := table.Table{Queue: cfg.Table, Part: parts[0]}
+	p := c.owner.settler.Pipe(t, to, cfg.StatementTimeout, isolated.Set)
+	c.pipes.Go(func() {
+		_ = t.Part.Connect(c.ending.abandoned, cfg.StatementTimeout) // otherwise the first statement reports it
+		p.Run()
+		isolated.Close()
+		t.Part.Close()
+		ended()
+	})
+	return p, nil
 }
 
 // Committed records that a committed transaction has acked the messages of leases. It takes ownership of the slice.

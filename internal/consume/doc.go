@@ -9,8 +9,8 @@
 // # Order at the end
 //
 // After Stop the claims end, and the feed returns everything that no reader has taken. Then the leases of readers end
-// one by one, and handlers return. Then the settler stores the remaining settles, and the extender and the heartbeat
-// end. A caller of End waits for that, and moves the consumer on:
+// one by one, and handlers return. Then the settler stores the remaining settles, and the extender, the heartbeat and
+// the pipes end. A caller of End waits for that, and moves the consumer on:
 //
 //	state        begins with                    leases of readers            left when
 //	Draining     Stop                           continue                     all have ended, or a bound ends
@@ -24,8 +24,8 @@
 //
 // # Locks
 //
-// There is one lock each for the failure of a Consumer, its counts, and its open acks. They are held briefly, and
-// nothing is called under them.
+// There is one lock each for the failure and the pipes of a Consumer, its counts, and its open acks. They are held
+// briefly, and nothing that waits is called under them.
 //
 // The package knows neither bodies nor the user's hooks: it calls an Observer.
 package consume

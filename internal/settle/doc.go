@@ -1,10 +1,10 @@
-// Package settle stores the ends and extensions of leases: settles by a Settler, extensions by an Extender. Each lease
-// gets its own outcome.
+// Package settle stores the ends and extensions of leases: settles by a Settler, acks with outputs by a Pipe, and
+// extensions by an Extender. Each lease gets its own outcome.
 //
 // # Goroutines
 //
-// Settler.Run runs the goroutines of its writer. Extender.Run runs a timer goroutine and those of its writer. The
-// consumer starts both and joins them. The functions of a Config are called on these goroutines, with no lock held.
+// Settler.Run and Pipe.Run run the goroutines of their writers. Extender.Run also runs a timer goroutine. The consumer
+// starts them and joins them. The functions of a Config are called on these goroutines, with no lock held.
 //
 // # Locks
 //

@@ -2,9 +2,11 @@ package settle_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,6 +258,28 @@ func (f *fake) Items(ctx context.Context, st sqlbatch.Statement, _ []sqlbatch.It
 		changed = []sqlbatch.Item{{}} // as an engine may that acks all
 	}
 	return changed, left, err
+}
+
+// Replace waits for no lock: a database does if skipLocked is false.
+func (f *fake) Replace(ctx context.Context, items []sqlbatch.Item, skipLocked bool,
+	store func(*sql.Tx, []sqlbatch.Item) error) error {
+	f.mu.Lock()
+	var held []sqlbatch.Item
+	for _, it := range slices.Backward(items) { // a database has its own order
+		if f.locked[it.ID] && !skipLocked {
+			f.mu.Unlock()
+			return classed{sqlbatch.RolledBack}
+		}
+		if f.rows[it.ID] == it.Fence && !f.locked[it.ID] {
+			held = append(held, it)
+		}
+	}
+	f.mu.Unlock()
+	if err := store(nil, slices.Clone(held)); err != nil {
+		return err
+	}
+	_, _, err := f.change(ctx, "replace", held, true, false)
+	return err
 }
 
 func (f *fake) Look(_ context.Context, _ time.Duration, ids [][16]byte) (table.Seen, error) {

@@ -3,6 +3,7 @@ package settle
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"sync"
@@ -24,6 +25,9 @@ type Table interface {
 	Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool,
 		err error)
 	Look(ctx context.Context, timeout time.Duration, ids [][16]byte) (table.Seen, error)
+	// Replace acks, in one transaction, the items that are still held, calls store with them, and commits.
+	Replace(ctx context.Context, items []sqlbatch.Item, skipLocked bool,
+		store func(tx *sql.Tx, held []sqlbatch.Item) error) error
 	// Alone waits for the turn of a statement that might take long.
 	Alone(ctx context.Context) (done func())
 }
@@ -43,6 +47,10 @@ type Config struct {
 	Room int
 	// Isolated is called with the number of isolated settles when it changes.
 	Isolated func(items int, err error)
+}
+
+func (c *Config) loop() batch.Loop {
+	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.Timeout}
 }
 
 // Owner is the consumer of a Settler.
@@ -122,10 +130,8 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
 		Linger: cfg.Linger, Capacity: cfg.Room, Moment: moment, Workers: workers,
-		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
-			Timeout: cfg.Timeout},
-		Isolated: cfg.Isolated,
-		Write:    s.write, Absent: s.absent, Done: s.Done,
+		Loop: cfg.loop(), Isolated: cfg.Isolated,
+		Write: s.write, Absent: s.absent, Done: s.done,
 	})
 	return s
 }
@@ -315,8 +321,8 @@ func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes [
 	return outcomes, nil
 }
 
-// Done publishes the outcomes of leases. A pipe calls it as well.
-func (s *Settler) Done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
+// done publishes the outcomes of leases. A Pipe calls it as well.
+func (s *Settler) done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
 	var t Tally
 	leases, errs := make([]*lease.Lease, len(outcomes)), make([]error, len(outcomes))
 	for i, o := range outcomes {
@@ -343,9 +349,6 @@ func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
 		return o.Err
 	case lease.ErrHidden:
 		return s.failed(o, false)
-	}
-	if failed, ok := o.Err.(*lease.FailedError); ok { // of a pipe
-		return failed
 	}
 	switch {
 	case s.abandoned.Err() != nil:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"database/sql"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,22 @@ func (t Table) Build(skipLocked bool) sqlbatch.Queue {
 		return t.SQL.SkipLocked()
 	}
 	return t.SQL
+}
+
+// Replace acks, in one transaction, the items that are still held, calls store with them, and commits.
+func (t Table) Replace(ctx context.Context, items []sqlbatch.Item, skipLocked bool,
+	store func(tx *sql.Tx, held []sqlbatch.Item) error) error {
+	acks := t.SQL.InOwnTx()
+	if skipLocked {
+		acks = acks.SkipLocked()
+	}
+	return t.Part.InTx(ctx, func(tx *sql.Tx) error {
+		var held []sqlbatch.Item
+		if err := session.RunTx(ctx, tx, t.AckStatement(acks, items), session.CollectItems(&held)); err != nil {
+			return err
+		}
+		return store(tx, held)
+	})
 }
 
 // Alone waits for the turn of a statement that might take long. done ends the turn.

@@ -19,7 +19,6 @@ var bare = map[string]string{
 	"internal/base/group.go Crash":        "a panic where nothing recovers",
 	"internal/consume/consumer.go Start":  "supervises the goroutines of a consumer",
 	"internal/session/connect.go connect": "the driver might connect too late, or never",
-	"pipe.go Pipe":                        "waits for the goroutines of a pipe",
 	"producer.go Close":                   "waits for the goroutines of a producer",
 }
 

@@ -33,7 +33,6 @@ var mayImport = map[string]struct {
 	"internal/settle":  {"settles and extensions become statements", []string{"internal/base", "internal/batch", "internal/lease", "internal/table", "sqlbatch"}},
 	"internal/claim":   {"which messages to lease, and when", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/order", "internal/table", "sqlbatch"}},
 	"internal/consume": {"one consumer: its parts, its leases, its channel", []string{"internal/base", "internal/batch", "internal/claim", "internal/lease", "internal/notify", "internal/session", "internal/settle", "internal/table", "sqlbatch"}},
-	"internal/pipe":    {"acks inputs and stores outputs in one transaction", []string{"internal/base", "internal/batch", "internal/lease", "internal/notify", "internal/send", "internal/session", "internal/table", "sqlbatch"}},
 
 	// Operators run their own statements, on the sessions that producers and consumers share.
 	"chanqadmin": {"a queue for its operators", []string{"", "internal/base", "internal/batch", "internal/session", "internal/table", "sqlbatch"}},
