@@ -25,6 +25,7 @@ var piping = []test{
 	{"PipeKeepsDedupKeysAndIDsOfOutputs", pipeKeys},
 	{"PipeWakesConsumersOfItsOutputs", pipeWakes},
 	{"PipeRefusesWhatItCannotDo", pipeRefuses},
+	{"APipeOfAConsumerThatHasEndedReturns", pipeAfterTheEnd},
 }
 
 type piped struct {
@@ -211,4 +212,11 @@ func pipeRefuses(w *world) {
 	_, db := w.Connect()
 	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	require.ErrorContains(w, chanq.Pipe(c, elsewhere, 1, passOn), "same *sql.DB")
+}
+
+func pipeAfterTheEnd(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, chanq.Pipe(c, q, 1, passOn))
 }
