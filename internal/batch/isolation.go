@@ -131,15 +131,16 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	took := time.Since(w.began)
 	if f != nil && len(left) > 0 && answered(f.Class) {
 		w.finish(in.item, f.Err)
+		left = nil
 	}
-	w.report() // before the items behind it continue
+	w.report() // before the items behind it continue; Done might add it again
 	p := in.item.place()
 	if f != nil && len(left) > 0 && !answered(f.Class) && !w.blamed(p) { // the database might be the cause
 		_ = w.loop.Failed(w.writer.ctx, f)
 	}
 	w.writer.mu.Lock()
 	defer w.writer.mu.Unlock()
-	if p.state == over {
+	if len(left) == 0 || p.state == over {
 		w.writer.release(in)
 		return
 	}

@@ -543,3 +543,35 @@ func TestAConfigThatContradictsItselfIsRefused(t *testing.T) {
 	keyed := &item{Place: batch.Place{Key: "a"}}
 	require.Panics(t, func() { _ = batch.New(cfg).Add(t.Context(), keyed, batch.Now) }, "two workers have no order")
 }
+
+func TestDoneMayAddAnIsolatedItemAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := settings()
+		var writer *batch.Writer[*item]
+		var rejected *item
+		cfg.Loop.Health, cfg.Loop.Classify = &world{}, classify
+		cfg.Write = func(_ context.Context, items []*item, _ bool) ([]*item, error) {
+			switch {
+			case rejected != nil || items[0].n > 1:
+				return items, nil
+			case writer.Stats().Isolated > 0:
+				return nil, classed(sqlbatch.BadRow)
+			}
+			return nil, classed(sqlbatch.Refused)
+		}
+		cfg.Done = func(_ time.Time, out []batch.Outcome[*item]) {
+			if out[0].Err != nil {
+				rejected = out[0].Item
+				_ = writer.AddAll(1, func(int) *item { return rejected }, batch.Now)
+			}
+		}
+		writer = batch.New(cfg)
+		items := numbered(1, 10)
+		require.NoError(t, writer.AddAll(10, func(i int) *item { return items[i] }, batch.Now))
+		go writer.Run(context.Background())
+		time.Sleep(time.Minute)
+		require.Equal(t, items[0], rejected)
+		require.Zero(t, writer.Stats())
+		writer.Close()
+	})
+}
