@@ -17,7 +17,8 @@ type Place struct {
 	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
 
 	// Set by the Writer, to be read by Write and Done.
-	Unknown bool // a failed statement might have written the item
+	Unknown bool  // a failed statement might have written the item
+	Locked  uint8 // how often its row was locked, up to lockPauses
 
 	// Guarded by Writer.mu.
 	seq       uint64 // how many items were added before
@@ -25,8 +26,7 @@ type Place struct {
 	withdrawn bool // by its caller: it is not written again
 
 	// Used by the worker that has the item.
-	locked uint8  // how often its row was locked, up to lockPauses
-	blame  uint64 // 1 more than the successes of the Writer when it first failed alone; 0: it has not
+	blame uint64 // 1 more than the successes of the Writer when it first failed alone; 0: it has not
 }
 
 func (p *Place) place() *Place { return p }

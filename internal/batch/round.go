@@ -29,8 +29,7 @@ const (
 //
 // In an outage the first item therefore stays where it is.
 type round[I Item] struct {
-	worker *worker[I]
-	writer *Writer[I]
+	*worker[I]
 
 	rest []I  // the items without an outcome, in order
 	size Size // of statements
@@ -47,7 +46,7 @@ type round[I Item] struct {
 // write writes the batch.
 func (w *worker[I]) write() {
 	w.array = append(w.array[:0], w.group...)
-	r := &round[I]{worker: w, writer: w.writer, rest: w.array, skip: w.late}
+	r := &round[I]{worker: w, rest: w.array, skip: w.late}
 	byKind(r.rest)
 	for items := r.next(); len(items) > 0; items = r.next() {
 		r.step(items)

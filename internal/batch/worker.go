@@ -316,8 +316,8 @@ func ended[I Item](item I) bool { return item.place().state == over }
 
 // pauseLocked records that the row of an item was locked once more, and returns the pause before the next try.
 func (w *worker[I]) pauseLocked(p *Place) time.Duration {
-	pause := w.loop.atMost(lockPause << p.locked)
-	p.locked = min(p.locked+1, lockPauses)
+	pause := w.loop.atMost(lockPause << p.Locked)
+	p.Locked = min(p.Locked+1, lockPauses)
 	return pause
 }
 

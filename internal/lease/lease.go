@@ -101,9 +101,7 @@ type Lease struct {
 	Uncounted bool // it is dead-lettered by the claim that found it, which does not count as an attempt
 	inTx      bool // it was acked in a transaction before: if the row is gone, it is not lost
 
-	// Written by the writer that stores the settle.
-	MaybeApplied bool // a transaction of a pipe might have been applied
-	Locked       bool // its row was found locked
+	MaybeApplied bool // a transaction of a pipe might have been applied; written by the writer that stores the settle
 
 	Period     Period
 	Number     Number

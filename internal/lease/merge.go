@@ -15,9 +15,8 @@ type Readers struct{ took atomic.Int64 } // when a reader last took a lease, by 
 // Mover takes leases from the channel of one consumer, and offers them to Readers one at a time. A nil Mover has none.
 type Mover struct {
 	readers *Readers
-	mu      sync.Mutex // guards the fields below
-	offered [16]byte   // the message whose lease no reader has taken yet
-	offers  bool       // there is such a message
+	mu      sync.Mutex // guards offered
+	offered [16]byte   // the message whose lease no reader has taken yet; zero: there is none
 }
 
 // moverKey is the key of a Mover in the context of its consumer.
@@ -38,7 +37,7 @@ func MoverOf(ctx context.Context) *Mover {
 // Offer notes that the mover has a lease of the message, which no reader has taken yet.
 func (m *Mover) Offer(id [16]byte) {
 	m.mu.Lock()
-	m.offered, m.offers = id, true
+	m.offered = id
 	m.mu.Unlock()
 }
 
@@ -46,7 +45,7 @@ func (m *Mover) Offer(id [16]byte) {
 func (m *Mover) Taken() {
 	m.readers.took.Store(int64(base.Now()))
 	m.mu.Lock()
-	m.offers = false
+	m.offered = [16]byte{}
 	m.mu.Unlock()
 }
 
@@ -58,5 +57,5 @@ func (m *Mover) Waits() (id [16]byte, offers bool, last time.Duration) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.offered, m.offers, time.Duration(m.readers.took.Load())
+	return m.offered, m.offered != [16]byte{}, time.Duration(m.readers.took.Load())
 }

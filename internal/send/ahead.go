@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/chanq/chanq/internal/base"
 )
 
 // Full batches of a producer with InFlight 1 are inserted while the previous ones are being committed.
@@ -51,13 +49,6 @@ func mostAhead(c *Config) int {
 	return MostAhead
 }
 
-// ahead has the transactions of a Sender, in the order of its batches. Only the goroutine that writes batches uses it.
-type ahead struct {
-	sender  *Sender
-	begun   []*begun
-	running base.Group // those of begun, and those that were rolled back
-}
-
 // begun is a batch in a transaction.
 type begun struct {
 	items  []*Item
@@ -68,53 +59,53 @@ type begun struct {
 	err    error
 }
 
-// store stores items by the transaction that has them. It returns false if there is none.
-func (a *ahead) store(ctx context.Context, items []*Item) (has bool, err error) {
-	if len(a.begun) > 0 && (!slices.Equal(a.begun[0].items, items) || a.begun[0].isOver()) {
-		a.rollBack()
+// storeAhead stores items by the transaction that has them. It returns false if there is none.
+func (s *Sender) storeAhead(ctx context.Context, items []*Item) (has bool, err error) {
+	if len(s.begun) > 0 && (!slices.Equal(s.begun[0].items, items) || s.begun[0].isOver()) {
+		s.rollBack()
 	}
-	if len(a.begun) == 0 && !keyed(items) {
-		a.begin(items)
+	if len(s.begun) == 0 && !keyed(items) {
+		s.begin(items)
 	}
-	if len(a.begun) == 0 {
+	if len(s.begun) == 0 {
 		return false, nil
 	}
-	b := a.begun[0]
+	b := s.begun[0]
 	defer context.AfterFunc(ctx, b.end)()
 	close(b.commit)
-	a.begin(items)
+	s.begin(items)
 	<-b.over
-	if a.begun = a.begun[1:]; b.err != nil {
-		a.rollBack() // the batch will get a later place than they have
+	if s.begun = s.begun[1:]; b.err != nil {
+		s.rollBack() // the batch will get a later place than they have
 	}
 	return true, b.err
 }
 
 // begin begins transactions for items, which are being written, and for the full batches behind them, if there are any.
-func (a *ahead) begin(items []*Item) {
-	for len(a.begun) < mostAhead(&a.sender.cfg) && a.sender.cfg.Table.Spare() {
+func (s *Sender) begin(items []*Item) {
+	for len(s.begun) < mostAhead(&s.cfg) && s.cfg.Table.Spare() {
 		behind := 0
 		var last *begun
-		for i, b := range a.begun {
+		for i, b := range s.begun {
 			if last = b; i > 0 {
 				behind += len(b.items)
 			}
 		}
-		next := a.sender.writer.Next(items, behind)
+		next := s.writer.Next(items, behind)
 		if len(next) == 0 || keyed(next) {
 			return
 		}
 		if last == nil {
 			next = slices.Clone(items)
 		}
-		ctx, end := context.WithTimeout(a.sender.givenUp, min(aheadFor, a.sender.cfg.StatementTimeout))
+		ctx, end := context.WithTimeout(s.givenUp, min(aheadFor, s.cfg.StatementTimeout))
 		b := &begun{items: next, end: end, placed: make(chan struct{}), commit: make(chan struct{}),
 			over: make(chan struct{})}
-		a.begun = append(a.begun, b)
-		a.running.Go(func() {
+		s.begun = append(s.begun, b)
+		s.running.Go(func() {
 			defer close(b.over)
 			defer end()
-			b.err = b.run(ctx, a.sender.cfg.Table, last)
+			b.err = b.run(ctx, s.cfg.Table, last)
 		})
 	}
 }
@@ -130,11 +121,11 @@ func (b *begun) isOver() bool {
 }
 
 // rollBack rolls back all transactions. It does not wait: whatever the driver does, none of them is committed.
-func (a *ahead) rollBack() {
-	for _, b := range a.begun {
+func (s *Sender) rollBack() {
+	for _, b := range s.begun {
 		b.end()
 	}
-	a.begun = nil
+	s.begun = nil
 }
 
 // run inserts the items after those of former, which may be nil, and commits when it is their turn.

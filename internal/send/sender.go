@@ -81,7 +81,6 @@ type Sender struct {
 	cfg     Config
 	inserts Inserts
 	writer  *batch.Writer[*Item]
-	ahead   ahead
 	buffer  *semaphore.Weighted
 
 	givenUp context.Context
@@ -89,6 +88,10 @@ type Sender struct {
 
 	unanswered atomic.Int64  // items that were added and have not been resolved or withdrawn
 	answered   chan struct{} // of capacity 1: has a value when there are none
+
+	// Of batches that are stored ahead, in their order: see ahead.go. Only the goroutine that writes batches uses begun.
+	begun   []*begun
+	running base.Group // those of begun, and those that were rolled back
 
 	mu     sync.Mutex // guards what follows, and the outcomes of Calls
 	unsent []Unsent
@@ -113,15 +116,14 @@ func New(cfg Config) *Sender {
 		Isolated: cfg.Isolated,
 		Write:    s.write, Done: s.done,
 	})
-	s.ahead.sender = s
 	return s
 }
 
 // Run stores messages until Close, and until each has its outcome, or until GiveUp.
 func (s *Sender) Run() {
 	s.writer.Run(s.givenUp)
-	s.ahead.rollBack()
-	s.ahead.running.Wait()
+	s.rollBack()
+	s.running.Wait()
 }
 
 // End releases the resources of Run, after it has returned.
@@ -302,7 +304,7 @@ func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (written []*Item, err error) {
 	keyed, stored := keyed(items), false
 	if !skipLocked {
-		stored, err = s.ahead.store(ctx, items)
+		stored, err = s.storeAhead(ctx, items)
 	}
 	if !keyed && !stored {
 		err = s.inserts.Enqueue(ctx, rowsOf(items))

@@ -60,8 +60,7 @@ type Extender struct {
 
 	mu      sync.Mutex       // guards what follows
 	tracked [][]*lease.Lease // one slice per claim, so that registering costs one append
-	count   int              // leases in tracked, including ended ones
-	sweepAt int              // count at which Track drops ended leases
+	left    int              // how many leases may follow until Track drops ended ones
 
 	// Used by Run.
 	taken int64         // at the last review
@@ -84,7 +83,8 @@ const (
 
 // NewExtender returns an Extender that extends nothing before Run.
 func NewExtender(cfg ExtenderConfig) *Extender {
-	x := &Extender{cfg: cfg, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: base.Now()}
+	x := &Extender{cfg: cfg, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), moved: base.Now(),
+		left: minSweep}
 	x.stop, x.end = context.WithCancel(context.Background())
 	// While one worker searches for extensions that fail alone, the other one continues with those that are due.
 	x.writer = batch.New(batch.Config[*lease.Extension]{
@@ -107,8 +107,7 @@ func (x *Extender) Track(leases []*lease.Lease) {
 	first := leases[0]
 	x.mu.Lock()
 	x.tracked = append(x.tracked, leases)
-	x.count += len(leases)
-	if x.count >= max(x.sweepAt, minSweep) {
+	if x.left -= len(leases); x.left <= 0 {
 		x.drop((*lease.Lease).Ended)
 	}
 	x.mu.Unlock()
@@ -134,15 +133,15 @@ func (x *Extender) Held(only func(*lease.Lease) bool) (held []*lease.Lease) {
 	return held
 }
 
-// drop removes the leases for which gone is true, and counts the rest. mu is held.
+// drop removes the leases for which gone is true. mu is held.
 func (x *Extender) drop(gone func(*lease.Lease) bool) {
-	x.count = 0
+	kept := 0
 	for i, leases := range x.tracked {
 		x.tracked[i] = slices.DeleteFunc(leases, gone)
-		x.count += len(x.tracked[i])
+		kept += len(x.tracked[i])
 	}
 	x.tracked = slices.DeleteFunc(x.tracked, func(leases []*lease.Lease) bool { return len(leases) == 0 })
-	x.sweepAt = 2 * x.count
+	x.left = max(kept, minSweep-kept)
 }
 
 // due reports that a lease should be extended now.

@@ -310,10 +310,7 @@ func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes [
 		return nil, err
 	}
 	for _, l := range leases {
-		switch v := l.Verdict(l.Row(seen)); v {
-		case lease.VerdictLocked:
-			l.Locked = true
-		default:
+		if v := l.Verdict(l.Row(seen)); v != lease.VerdictLocked {
 			outcomes = append(outcomes, batch.Outcome[*lease.Lease]{Item: l, Err: v.Err(),
 				Unknown: v == lease.VerdictHidden})
 		}
@@ -352,7 +349,7 @@ func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
 	}
 	switch {
 	case s.abandoned.Err() != nil:
-		if o.Item.Locked {
+		if o.Item.Locked > 0 {
 			o.Err = ErrLocked
 		}
 		return s.failed(o, false)
