@@ -89,7 +89,7 @@ type Sender struct {
 	unanswered atomic.Int64  // items that were added and have not been resolved or withdrawn
 	answered   chan struct{} // of capacity 1: has a value when there are none
 
-	// Of batches that are stored ahead, in their order: see ahead.go. Only the goroutine that writes batches uses begun.
+	// Of batches that are stored ahead: see ahead.go. Only the goroutine that writes batches uses begun.
 	begun   []*begun
 	running base.Group // those of begun, and those that were rolled back
 
