@@ -548,11 +548,11 @@ func TestDoneMayAddAnIsolatedItemAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
 		var writer *batch.Writer[*item]
-		var rejected *item
+		var rejected atomic.Pointer[item]
 		cfg.Loop.Health, cfg.Loop.Classify = &world{}, classify
 		cfg.Write = func(_ context.Context, items []*item, _ bool) ([]*item, error) {
 			switch {
-			case rejected != nil || items[0].n > 1:
+			case rejected.Load() != nil || items[0].n > 1:
 				return items, nil
 			case writer.Stats().Isolated > 0:
 				return nil, classed(sqlbatch.BadRow)
@@ -561,8 +561,8 @@ func TestDoneMayAddAnIsolatedItemAgain(t *testing.T) {
 		}
 		cfg.Done = func(_ time.Time, out []batch.Outcome[*item]) {
 			if out[0].Err != nil {
-				rejected = out[0].Item
-				_ = writer.AddAll(1, func(int) *item { return rejected }, batch.Now)
+				rejected.Store(out[0].Item)
+				_ = writer.AddAll(1, func(int) *item { return out[0].Item }, batch.Now)
 			}
 		}
 		writer = batch.New(cfg)
@@ -570,7 +570,7 @@ func TestDoneMayAddAnIsolatedItemAgain(t *testing.T) {
 		require.NoError(t, writer.AddAll(10, func(i int) *item { return items[i] }, batch.Now))
 		go writer.Run(context.Background())
 		time.Sleep(time.Minute)
-		require.Equal(t, items[0], rejected)
+		require.Same(t, items[0], rejected.Load())
 		require.Zero(t, writer.Stats())
 		writer.Close()
 	})
