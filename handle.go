@@ -325,9 +325,12 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 	return refused
 }
 
-// handled calls the Handled hook. After an error the call has its own goroutine, as for all hooks. After a success, for
-// speed, it uses the goroutine of the worker. Without a hook it allocates nothing.
+// handled counts a call of a handler, and calls the Handled hook. After an error that call has its own goroutine, as
+// for all hooks. After a success, for speed, it uses the goroutine of the worker. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
+	if took > 0 { // otherwise it was a Nack
+		c.queue.recorder.Called(took)
+	}
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {
 		return

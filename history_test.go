@@ -20,7 +20,7 @@ type sample struct {
 	counted                             bool
 	ready, dead                         int64
 	sent, acked, nacked, died, delivers int64
-	waited                              int64
+	times                               sqlbatch.Times
 }
 
 // The steps of samples.
@@ -34,11 +34,18 @@ func read(ctx context.Context, q *Queue[string], step time.Duration) (sum sample
 		var s sample
 		var at int64
 		var ready, scheduled, leased, dead, oldest sql.NullInt64
-		err := rows.Scan(&at, &ready, &scheduled, &leased, &dead, &oldest, &s.sent, &s.acked, &s.nacked, &s.died,
-			&s.delivers, &s.waited)
+		into := []any{&at, &ready, &scheduled, &leased, &dead, &oldest, &s.sent, &s.acked, &s.nacked, &s.died,
+			&s.delivers}
+		var times sqlbatch.Times
+		for i := range times {
+			into = append(into, &times[i])
+		}
+		err := rows.Scan(into...)
+		for i, n := range times {
+			sum.times[i] += n
+		}
 		sum.sent, sum.acked, sum.nacked, sum.died, sum.delivers = sum.sent+s.sent, sum.acked+s.acked,
 			sum.nacked+s.nacked, sum.died+s.died, sum.delivers+s.delivers
-		sum.waited += s.waited
 		if ready.Valid {
 			sum.counted, sum.ready, sum.dead = true, max(sum.ready, ready.Int64), max(sum.dead, dead.Int64)
 		}
@@ -87,12 +94,19 @@ func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 	require.NoError(t, leases[1].Ack())
 	require.NoError(t, leases[2].Nack(RetryAfter(time.Hour, errors.New("later"))))
 	require.NoError(t, leases[3].Nack(DeadLetter(errors.New("never"))))
+	c.core.handled(&Delivery{}, HandlerOutcome{}, 700*time.Millisecond, nil) // calls of handlers
+	c.core.handled(&Delivery{}, HandlerOutcome{}, 0, nil)                    // no call
 	recorded(t, q, func(s sample) bool { return s.acked == 2 && s.nacked == 1 && s.died == 1 && s.delivers == 4 })
 	for _, step := range []time.Duration{stepFine, stepMinute, stepHour} {
 		s := total(t, q, step)
 		require.Equal(t, [5]int64{4, 2, 1, 1, 4}, [5]int64{s.sent, s.acked, s.nacked, s.died, s.delivers}, step)
-		require.Positive(t, s.waited)
-		require.Less(t, s.waited/s.delivers, time.Minute.Milliseconds(), "by the database's clock")
+		calls := s.times[10] % sqlbatch.OneWait
+		require.EqualValues(t, 1, calls, "512 ms to 1024 ms")
+		var times int64
+		for _, n := range s.times[:sqlbatch.TimesOf(time.Minute)] {
+			times += n
+		}
+		require.Equal(t, 4*sqlbatch.OneWait+sqlbatch.OneCall, times, "waits by the database's clock")
 	}
 }
 
@@ -112,7 +126,7 @@ func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	_, err := q.core.db.ExecContext(t.Context(),
 		`INSERT INTO chanq__samples
-  (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
+  (queue, step, at, sent, acked, nacked, died, delivered) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0)`)
 	require.NoError(t, err)
 	q.core.recorder.Every = 20 * time.Millisecond
 	testProducer(t, q, ProducerConfig{})
@@ -124,7 +138,7 @@ func TestAHistoryThatMayNotBeThinnedIsReportedOnce(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
 	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq__samples
-  (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
+  (queue, step, at, sent, acked, nacked, died, delivered) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0);
 		CREATE TRIGGER kept BEFORE DELETE ON chanq__samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	require.NoError(t, err)
 	q.core.recorder.Every = 20 * time.Millisecond

@@ -3,6 +3,7 @@ package chanqadmin
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -27,17 +28,40 @@ type Sample struct {
 	Sent                int64 // messages that were stored, without duplicates
 	Acked, Nacked, Died int64 // settles; Died: dead-lettered
 	Delivered           int64 // claims of messages
-	// Waited is the sum of the times that the delivered messages had been due: until the claim, by the database's clock. On an ordered
-	// queue it is until the delivery, by the clock of the program, so that the wait for earlier messages of the key counts.
-	Waited time.Duration
+	// Waits has how long the delivered messages had been due: until the claim, by the database's clock. On an ordered queue it is until the
+	// delivery, by the clock of the program, so that the wait for earlier messages of the key counts.
+	Waits Times
+	// Calls has how long calls of handlers took: see chanq.HandledEvent.Took. Each message of a batch counts with the time of the batch.
+	// Messages that you take from Consumer.C and settle yourself have no call.
+	Calls Times
 }
 
-// MeanWait returns how long a delivered message had been due, on average; 0 if none was delivered.
-func (s Sample) MeanWait() time.Duration {
-	if s.Delivered == 0 {
-		return 0
+// Times counts durations by their length. The first count is of those below 1 ms, and the next ones of those below 2, 4, 8 ms and so on.
+// The last one includes all from 70 min on. Times of several periods or queues add up.
+type Times [len(sqlbatch.Times{})]int64
+
+// Add adds the counts of o.
+func (t *Times) Add(o Times) {
+	for i, n := range o {
+		t[i] += n
 	}
-	return s.Waited / time.Duration(s.Delivered)
+}
+
+// Quantile returns the time that a share of the durations does not exceed: 0.95 returns the p95. It is exact to a factor of 2, and rounded
+// up to milliseconds. Without durations it returns 0.
+func (t Times) Quantile(share float64) time.Duration {
+	var all int64
+	for _, n := range t {
+		all += n
+	}
+	rank := share * float64(all)
+	for i, n := range t {
+		if rank -= float64(n); n > 0 && rank <= 0 {
+			low, high := float64(int64(1)<<i>>1), float64(int64(1)<<i)
+			return time.Duration(math.Ceil(high+(high-low)*rank/float64(n))) * time.Millisecond
+		}
+	}
+	return 0
 }
 
 // The steps of History, and how long the samples of each step are kept: at most 5,760 rows per queue.
@@ -82,11 +106,19 @@ func (q *Queue) Record(ctx context.Context, s Stats) error {
 }
 
 func (s *Sample) scan(rows *sql.Rows) error {
-	var at, waited int64
+	var at int64
 	var ready, scheduled, leased, dead, oldest sql.NullInt64
-	err := rows.Scan(&at, &ready, &scheduled, &leased, &dead, &oldest, &s.Sent, &s.Acked, &s.Nacked, &s.Died, &s.Delivered, &waited)
+	var times sqlbatch.Times
+	into := []any{&at, &ready, &scheduled, &leased, &dead, &oldest, &s.Sent, &s.Acked, &s.Nacked, &s.Died, &s.Delivered}
+	for i := range times {
+		into = append(into, &times[i])
+	}
+	err := rows.Scan(into...)
+	for i, n := range times {
+		s.Waits[i], s.Calls[i] = n/sqlbatch.OneWait, n%sqlbatch.OneWait
+	}
 	s.At, s.Counted = time.UnixMilli(at), ready.Valid
 	s.Ready, s.Scheduled, s.Leased, s.Dead = int(ready.Int64), int(scheduled.Int64), int(leased.Int64), int(dead.Int64)
-	s.OldestReady, s.Waited = time.Duration(oldest.Int64)*time.Millisecond, time.Duration(waited)*time.Millisecond
+	s.OldestReady = time.Duration(oldest.Int64) * time.Millisecond
 	return err
 }

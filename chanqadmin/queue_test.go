@@ -1,6 +1,7 @@
 package chanqadmin_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -103,16 +104,71 @@ func TestTheHistoryHasWhatAProgramDid(t *testing.T) {
 			var sum chanqadmin.Sample
 			for _, s := range list {
 				require.Equal(t, step, s.Step)
-				sum.Acked, sum.Nacked, sum.Died, sum.Delivered, sum.Waited = sum.Acked+s.Acked, sum.Nacked+s.Nacked, sum.Died+s.Died, sum.Delivered+s.Delivered, sum.Waited+s.Waited
+				sum.Acked, sum.Nacked, sum.Died, sum.Delivered = sum.Acked+s.Acked, sum.Nacked+s.Nacked, sum.Died+s.Died, sum.Delivered+s.Delivered
+				sum.Waits.Add(s.Waits)
 				sum.Counted, sum.Leased, sum.Scheduled, sum.Dead = sum.Counted || s.Counted, max(sum.Leased, s.Leased), max(sum.Scheduled, s.Scheduled), max(sum.Dead, s.Dead)
 			}
-			require.Less(t, sum.MeanWait(), time.Minute)
-			sum.Waited = 0
+			require.Equal(t, time.Millisecond, sum.Waits.Quantile(1))
+			sum.Waits = chanqadmin.Times{}
 			require.Equal(t, chanqadmin.Sample{Counted: true, Leased: 3, Scheduled: 1, Dead: 1, Acked: 1, Nacked: 1, Died: 1, Delivered: 3}, sum, step)
 		}
 		require.NoError(t, c.Shutdown(w.Soon()))
 		_, err := admin.History(w.Soon(), time.Time{}, time.Second)
 		require.ErrorContains(t, err, "step is 1s")
-		require.Zero(t, chanqadmin.Sample{}.MeanWait())
 	})
+}
+
+// Two programs: one handles 90 messages in 100 ms each, the other 10 messages in 3 s each. Neither knows the times of both.
+func TestTimesOfSeveralProgramsAddUp(t *testing.T) {
+	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.Emulator}, func(w *testdb.World) {
+		q := w.Queue("orders", chanq.Config{})
+		for _, program := range []struct {
+			messages   int
+			wait, took time.Duration
+		}{{90, 20 * time.Second, 100 * time.Millisecond}, {10, 5 * time.Minute, 3 * time.Second}} {
+			testdb.Send(w, q, make([]chanq.Message[string], program.messages)...)
+			time.Sleep(program.wait)
+			own := testdb.OpenOn[string](w, w.DB, "orders", chanq.Config{})
+			c := testdb.Start(w, own, chanq.ConsumerConfig{})
+			time.AfterFunc(time.Minute, c.Stop)
+			require.NoError(w, c.Handle(2, func(context.Context, *chanq.Lease[string]) error { time.Sleep(program.took); return nil }))
+			require.NoError(w, c.Shutdown(w.Soon()))
+		}
+		list, err := testdb.Admin(q).History(w.Soon(), time.Time{}, chanqadmin.StepHour)
+		require.NoError(w, err)
+		var all chanqadmin.Sample
+		for _, s := range list {
+			all.Waits.Add(s.Waits)
+			all.Calls.Add(s.Calls)
+		}
+		require.Equal(w, chanqadmin.Times{7: 90, 12: 10}, all.Calls)
+		require.Equal(w, chanqadmin.Times{15: 90, 19: 10}, all.Waits)
+		within := func(low time.Duration, of chanqadmin.Times, share float64) {
+			w.Helper()
+			require.Greater(w, of.Quantile(share), low)
+			require.LessOrEqual(w, of.Quantile(share), 2*low)
+		}
+		within(64*time.Millisecond, all.Calls, 0.5)
+		within(2048*time.Millisecond, all.Calls, 0.95)
+		within(16384*time.Millisecond, all.Waits, 0.5)
+		within(262144*time.Millisecond, all.Waits, 0.95)
+	})
+}
+
+func TestQuantilesOfTimes(t *testing.T) {
+	for _, of := range []struct {
+		times chanqadmin.Times
+		share float64
+		want  time.Duration
+	}{
+		{chanqadmin.Times{}, 0.5, 0},
+		{chanqadmin.Times{0: 1}, 0.5, time.Millisecond},
+		{chanqadmin.Times{3: 1}, 1, 8 * time.Millisecond},
+		{chanqadmin.Times{3: 4, 11: 1}, 0.4, 6 * time.Millisecond},
+		{chanqadmin.Times{3: 95, 11: 5}, 0.95, 8 * time.Millisecond},
+		{chanqadmin.Times{3: 94, 11: 6}, 0.95, 1195 * time.Millisecond},
+		{chanqadmin.Times{23: 1}, 1, 8388608 * time.Millisecond},
+	} {
+		require.Equal(t, of.want, of.times.Quantile(of.share), of)
+	}
 }

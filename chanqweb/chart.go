@@ -192,19 +192,28 @@ func charts(samples []chanqadmin.Sample, now time.Time, s span, limit int) []cha
 			series{"acked", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Acked })},
 			series{"failed", rate(s.step, func(s chanqadmin.Sample) int64 { return s.Nacked + s.Died })}),
 		draw("Waiting", samples, now, s, seconds, roundUpTime,
-			series{"mean wait", func(s chanqadmin.Sample) float64 {
-				if s.Delivered == 0 { // without deliveries there is no mean, which differs from a mean of 0
-					return math.NaN()
-				}
-				return s.MeanWait().Seconds()
-			}},
+			quantile("p50", 0.5, waits), quantile("p95", 0.95, waits),
 			series{"oldest ready", func(s chanqadmin.Sample) float64 {
 				if !s.Counted {
 					return math.NaN()
 				}
 				return s.OldestReady.Seconds()
 			}}),
+		draw("Handler time", samples, now, s, seconds, roundUpTime, quantile("p50", 0.5, calls), quantile("p95", 0.95, calls)),
 	}
+}
+
+func waits(s chanqadmin.Sample) chanqadmin.Times { return s.Waits }
+func calls(s chanqadmin.Sample) chanqadmin.Times { return s.Calls }
+
+// quantile is the time that a share of the messages does not exceed. It has gaps where there were none.
+func quantile(name string, share float64, of func(chanqadmin.Sample) chanqadmin.Times) series {
+	return series{name, func(s chanqadmin.Sample) float64 {
+		if t := of(s).Quantile(share); t > 0 {
+			return t.Seconds()
+		}
+		return math.NaN()
+	}}
 }
 
 // atLeast formats a count, with a + at the limit.

@@ -1,6 +1,7 @@
 package chanqweb_test
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"net/http"
@@ -347,6 +348,20 @@ func TestTheChartsHaveTheCountsThatTheWebUIHasRead(t *testing.T) {
 		}
 		require.Regexp(t, `ready <b>1</b>`, s.see("/q/mail/"))
 		require.NotContains(t, s.see("/q/mail/"), "There is no history")
+	})
+}
+
+func TestTheChartsHaveTheTimesOfHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("a")})
+		time.Sleep(3 * time.Minute)
+		c := testdb.Start(t, shop.Mail, chanq.ConsumerConfig{})
+		time.AfterFunc(12*time.Second, c.Stop)
+		require.NoError(t, c.Handle(1, func(context.Context, *chanq.Lease[[]byte]) error { time.Sleep(3 * time.Second); return nil }))
+		page := shop.open(chanqweb.Rights{}).see("/q/mail/")
+		require.Regexp(t, `(?s)<strong>Waiting</strong>.*p50 <b>3 min 16 s</b>.*p95 <b>4 min 15 s</b>`, page)
+		require.Regexp(t, `(?s)<strong>Handler time</strong>.*p50 <b>3 s</b>.*p95 <b>3 s</b>`, page)
 	})
 }
 

@@ -60,7 +60,7 @@ func seconds(v float64) string {
 	if math.IsNaN(v) {
 		return "–"
 	}
-	return lasting(time.Duration(v * float64(time.Second)))
+	return lasting(time.Duration(math.Round(v*1000)) * time.Millisecond)
 }
 
 // lasting formats a duration in its two largest units.

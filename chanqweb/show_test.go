@@ -116,14 +116,14 @@ func TestRatesUseCompleteIntervalsOnly(t *testing.T) {
 	require.Equal(t, 6, points(charts(samples, now.Add(8*time.Second), spans[0], 10_000)[1]))
 }
 
-// Without deliveries there is no mean wait, which differs from a wait of zero.
-func TestTheMeanWaitHasAGapWithoutDeliveries(t *testing.T) {
+// Without deliveries there is no wait, which differs from a wait of zero.
+func TestTheWaitHasAGapWithoutDeliveries(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var samples []chanqadmin.Sample
 	for i := 30; i >= 1; i-- {
 		s := chanqadmin.Sample{At: now.Add(-time.Duration(i) * chanqadmin.StepFine), Counted: true}
 		if i > 20 || i < 5 || i == 12 {
-			s.Delivered, s.Waited = 2, 8*time.Second
+			s.Waits = chanqadmin.Times{12: 2}
 		}
 		samples = append(samples, s)
 	}
@@ -131,8 +131,8 @@ func TestTheMeanWaitHasAGapWithoutDeliveries(t *testing.T) {
 	require.Equal(t, 3, strings.Count(wait.Lines[0].Path, "M"), wait.Lines[0].Path)
 	require.Equal(t, 1, strings.Count(wait.Lines[0].Path, dot), "a single point is a dot")
 	require.Equal(t, 2, strings.Count(wait.Lines[0].Area, "Z"))
-	require.Equal(t, "4 s", wait.Lines[0].Last)
-	require.Equal(t, "4 s", wait.Rows[0][1])
+	require.Equal(t, "3 s", wait.Lines[0].Last, "half of 2 s to 4 s")
+	require.Equal(t, "3 s", wait.Rows[0][1])
 	require.Equal(t, "–", wait.Rows[1][1], "a minute before")
 }
 

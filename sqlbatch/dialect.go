@@ -378,7 +378,7 @@ type Queue interface {
 	// Depth by now, or, on PostgreSQL, if this session may not write it, or 0. It does this for the least step, and possibly for the others.
 	Sample(Sample) Statement
 	// Samples returns the samples of a step that begin at since (Unix milliseconds) or later, oldest first: at; ready, scheduled, leased,
-	// dead, oldest (milliseconds), NULL each if no Depth was counted; sent, acked, nacked, died, delivered, waited (milliseconds).
+	// dead, oldest (milliseconds), NULL each if no Depth was counted; sent, acked, nacked, died, delivered, and those of Times.
 	Samples(since int64, step time.Duration) Statement
 	// Thin deletes the samples that are older than SampleAges. No result.
 	Thin() Statement

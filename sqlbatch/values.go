@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math/bits"
 	"time"
 )
 
@@ -326,9 +327,24 @@ const HeardFor = 25 * time.Second
 // of the database's clock. The zero value adds nothing.
 type Sample struct {
 	Sent, Acked, Nacked, Died, Delivered int64
-	Waited                               time.Duration // the sum for the delivered messages
-	Depth                                *Depth        // nil: not counted
+	Times                                Times
+	Depth                                *Depth // nil: not counted
 }
+
+// Times counts durations by their length: the first those below 1 ms, each other those from 2^(i-1) ms up to 2^i ms, and the last also
+// all longer ones. The low 32 bits count calls of handlers, and the high ones waits of delivered messages: one addition adds both.
+type Times [24]int64
+
+// TimesOf returns the place of a duration in Times.
+func TimesOf(d time.Duration) int {
+	return min(bits.Len64(uint64(max(0, d.Milliseconds()))), len(Times{})-1)
+}
+
+// The counts in Times.
+const (
+	OneCall int64 = 1
+	OneWait int64 = 1 << 32
+)
 
 // Depth is how many messages a queue has. If one sample gets several, the greatest of each count is kept.
 type Depth struct {

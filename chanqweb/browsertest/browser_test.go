@@ -171,7 +171,7 @@ func TestPagesInABrowser(t *testing.T) {
 		acts       string // buttons with the permission to make changes
 	}{
 		{"overview", "/", []string{"Queues", "mail", "payments", "4 queues"}, ""},
-		{"queue", "/q/mail/", []string{"Ready", "Messages per second", "mean wait", "Consumers", "mailer-1"}, "Pause"},
+		{"queue", "/q/mail/", []string{"Ready", "Messages per second", "Handler time", "Consumers", "mailer-1"}, "Pause"},
 		{"messages", "/q/mail/messages?state=dead", []string{"Messages", dead[0].ID.String()}, "Redrive the chosen|Purge the chosen"},
 		{"leased", "/q/mail/messages?state=leased", []string{"mailer-2"}, "Cancel the chosen"},
 		{"message", "/q/mail/m/" + dead[0].ID.String(), []string{"Last error", "Life", "Facts", "Headers"}, "Redrive|Purge"},

@@ -49,8 +49,8 @@ var contract = map[string]string{
 	"schedule run":     "{duplicate id}",
 	"schema":           "{dialect queue statements}",
 	"send":             "{duplicate id replaced}",
-	"stats":            "[{dead done estimates? leased limit oldest_ready_seconds paused queue ready scheduled}]",
-	"top":              "[{acked_per_second consumers dead done estimates? findings leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second state}]",
+	"stats":            "[{dead done estimates? handler_seconds leased limit oldest_ready_seconds paused queue ready scheduled wait_seconds}]",
+	"top":              "[{acked_per_second consumers dead done estimates? findings handler_seconds leased limit oldest_ready_seconds paused queue ready scheduled sent_per_second state wait_seconds}]",
 	"version":          "{version}",
 
 	"topic list":        "[{equal? present? queue topic}]",

@@ -24,7 +24,7 @@ func (a *app) size() (width, height int) {
 }
 
 // dispensable are the columns of top that a narrow terminal omits, in this order.
-var dispensable = []string{"LAST HOUR", "SCHEDULED", "CONSUMERS", "IN/S", "OUT/S", "LEASED"}
+var dispensable = []string{"LAST HOUR", "SCHEDULED", "CONSUMERS", "WAIT", "HANDLER", "IN/S", "OUT/S", "LEASED"}
 
 // shortName is the width to which the first column is cut before columns are omitted.
 const shortName = 24

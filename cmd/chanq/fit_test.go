@@ -14,13 +14,13 @@ import (
 
 func TestTopFitsTheTerminal(t *testing.T) {
 	list := []topLine{
-		{queueStats{"orders", "", chanqadmin.Stats{Ready: 10_000, Scheduled: 12, Leased: 1000, Dead: 3, Limit: 10_000, OldestReady: 6 * time.Hour}}, trend{known: true, in: 1234, out: 999, depths: make([]int, 60)}, nil, "moving", nil},
-		{queueStats{"a_queue_with_a_name_that_is_rather_long_for_what_it_does", "", chanqadmin.Stats{Limit: 10_000, Paused: true}}, trend{}, nil, "paused", nil},
+		{queueStats{name: "orders", Stats: chanqadmin.Stats{Ready: 10_000, Scheduled: 12, Leased: 1000, Dead: 3, Limit: 10_000, OldestReady: 6 * time.Hour}}, trend{known: true, in: 1234, out: 999, depths: make([]int, 60)}, nil, "moving", nil},
+		{queueStats{name: "a_queue_with_a_name_that_is_rather_long_for_what_it_does", Stats: chanqadmin.Stats{Limit: 10_000, Paused: true}}, trend{}, nil, "paused", nil},
 	}
 	for width, want := range map[int]string{
-		0:   "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S LAST HOUR CONSUMERS STATE",
-		200: "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S LAST HOUR CONSUMERS STATE",
-		132: "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S LAST HOUR CONSUMERS STATE",
+		0:   "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S WAIT HANDLER LAST HOUR CONSUMERS STATE",
+		200: "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S WAIT HANDLER LAST HOUR CONSUMERS STATE",
+		132: "QUEUE READY SCHEDULED LEASED DEAD OLDEST IN/S OUT/S WAIT HANDLER CONSUMERS STATE",
 		80:  "QUEUE READY LEASED DEAD OLDEST IN/S OUT/S STATE",
 		60:  "QUEUE READY DEAD OLDEST STATE",
 		40:  "QUEUE READY DEAD OLDEST STATE",

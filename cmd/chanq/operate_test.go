@@ -418,6 +418,27 @@ func TestTopRepeatsTheTable(t *testing.T) {
 	require.Equal(t, 2, strings.Count(succeed(t, "", "top", "--db", db, "--every", "10ms", "-n", "2", "-o", "json").out, `"queue":"mail"`))
 }
 
+func TestStatsAndTopHaveTheTimesOfTheLastMinute(t *testing.T) {
+	db := newQueue(t, "mail")
+	require.Contains(t, succeed(t, "", "stats", "--db", db, "-o", "json").out, `"wait_seconds":null,"handler_seconds":null`)
+	require.Regexp(t, `(?m)^mail +0 +0 +0 +0 +- +\S+ +\S+ +- +-`, succeed(t, "", "top", "--db", db, "-n", "1").out)
+	c, err := (&app{}).open(t.Context(), target{file: db}, mayCreate)
+	require.NoError(t, err)
+	for _, ago := range []int{10, 30, 3600} { // 90 calls of up to 128 ms and 10 of up to 4,096 ms, whose messages waited for up to 16 ms; and one of long ago
+		times := "times5, times7, times12) VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d000, 0, 0, 0, 0, 0, 100 << 32, 90, 10)"
+		if ago == 3600 {
+			times = "times20) VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d000, 0, 0, 0, 0, 0, 1000)"
+		}
+		_, err := c.DB.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, "+times, ago))
+		require.NoError(t, err)
+	}
+	require.NoError(t, c.Close())
+	const want = `"wait_seconds":{"p50":0.024,"p95":0.032},"handler_seconds":{"p50":0.1,"p95":3.072}`
+	require.Contains(t, succeed(t, "", "stats", "--db", db, "-o", "json").out, want)
+	require.Contains(t, succeed(t, "", "top", "--db", db, "-n", "1", "-o", "json").out, want)
+	require.Contains(t, succeed(t, "", "top", "--db", db, "-n", "1").out, "  24ms/32ms  100ms/3.1s  ")
+}
+
 func TestFollowReceivesLaterMessages(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "before")

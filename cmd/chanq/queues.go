@@ -38,13 +38,21 @@ func label(queue, shard string) string {
 type queueStats struct {
 	name, shard string
 	chanqadmin.Stats
+	times
 }
+
+// times has how long messages waited, and calls of handlers took, in the last minute.
+type times struct{ waits, calls chanqadmin.Times }
 
 // allStats returns the stats of the named queues, or of all.
 func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]queueStats, error) {
 	return eachQueue(ctx, a, c, names, func(ctx context.Context, q look) ([]queueStats, error) {
 		s, err := q.Stats(ctx)
-		return []queueStats{{q.Name(), q.shard(), s}}, err
+		line := queueStats{name: q.Name(), shard: q.shard(), Stats: s}
+		if err == nil && a.output == "json" {
+			_, line.times, _ = lastMinute(ctx, q.Queue) // the counts are known without it
+		}
+		return []queueStats{line}, err
 	})
 }
 

@@ -92,6 +92,36 @@ type statsLine struct {
 	Estimates map[chanqadmin.State]int `json:"estimates,omitempty"` // of states with that many messages or more
 	Oldest    float64                  `json:"oldest_ready_seconds"`
 	Paused    bool                     `json:"paused"`
+	Wait      *quantiles               `json:"wait_seconds"` // null: none in the last minute
+	Handler   *quantiles               `json:"handler_seconds"`
+}
+
+// quantiles are the times, in seconds, that half of the messages, and 95 of 100, did not exceed.
+type quantiles struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+}
+
+// quantilesOf returns nil if there were none.
+func quantilesOf(t chanqadmin.Times) *quantiles {
+	if t == (chanqadmin.Times{}) {
+		return nil
+	}
+	return &quantiles{t.Quantile(0.5).Seconds(), t.Quantile(0.95).Seconds()}
+}
+
+func (q *quantiles) String() string {
+	if q == nil {
+		return "-"
+	}
+	short := func(s float64) string {
+		unit := time.Millisecond
+		if s >= 1 {
+			unit = 100 * time.Millisecond
+		}
+		return time.Duration(s * float64(time.Second)).Round(unit).String()
+	}
+	return short(q.P50) + "/" + short(q.P95)
 }
 
 func statsJSON(list []queueStats) []statsLine {
@@ -103,7 +133,7 @@ func statsJSON(list []queueStats) []statsLine {
 				estimates[state] = about
 			}
 		}
-		lines = append(lines, statsLine{q.name, q.shard, q.Ready, q.Scheduled, q.Leased, q.Dead, q.Done, q.Limit, estimates, q.OldestReady.Seconds(), q.Paused})
+		lines = append(lines, statsLine{q.name, q.shard, q.Ready, q.Scheduled, q.Leased, q.Dead, q.Done, q.Limit, estimates, q.OldestReady.Seconds(), q.Paused, quantilesOf(q.waits), quantilesOf(q.calls)})
 	}
 	return lines
 }

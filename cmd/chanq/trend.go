@@ -16,7 +16,8 @@ type trend struct {
 	looked  time.Time
 	known   bool    // a history of the last minute exists
 	in, out float64 // messages per second
-	depths  []int   // the maximum of ready messages per minute, oldest first; below zero: unknown
+	times
+	depths []int // the maximum of ready messages per minute, oldest first; below zero: unknown
 }
 
 // trendEvery is how often the history is read: it is not updated more often.
@@ -28,7 +29,7 @@ func (t trend) look(ctx context.Context, q *chanqadmin.Queue) (trend, error) {
 	if now.Sub(t.looked) < trendEvery {
 		return t, nil
 	}
-	fine, err := q.History(ctx, now.Add(-time.Minute-chanqadmin.StepFine), chanqadmin.StepFine)
+	fine, times, err := lastMinute(ctx, q)
 	if errors.Is(err, chanq.ErrNoSchema) { // tables of an earlier version
 		return trend{looked: now}, nil
 	}
@@ -39,9 +40,19 @@ func (t trend) look(ctx context.Context, q *chanqadmin.Queue) (trend, error) {
 	if err != nil {
 		return t, err
 	}
-	t = trend{looked: now, depths: depths(now, minutes)}
+	t = trend{looked: now, times: times, depths: depths(now, minutes)}
 	t.in, t.out, t.known = rates(fine)
 	return t, nil
+}
+
+// lastMinute returns the samples of the last minute, and their times.
+func lastMinute(ctx context.Context, q *chanqadmin.Queue) (fine []chanqadmin.Sample, t times, err error) {
+	fine, err = q.History(ctx, time.Now().Add(-time.Minute-chanqadmin.StepFine), chanqadmin.StepFine)
+	for _, s := range fine {
+		t.waits.Add(s.Waits)
+		t.calls.Add(s.Calls)
+	}
+	return fine, t, err
 }
 
 // rates returns those of the samples without the last, which still grows, unless it is the only

@@ -15,6 +15,7 @@ import (
 	"database/sql"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -46,6 +47,8 @@ type Recorder struct {
 	users  int    // calls of Join without their end
 	end    func() // ends the goroutine, and joins it
 	timed  bool   // Add has started a timer
+
+	calls [len(sqlbatch.Times{})]atomic.Int64 // of handlers, by their time, until Take
 }
 
 // Add adds counts. If no producer or consumer has joined, they are stored after Every; a program that ends earlier
@@ -79,24 +82,29 @@ func (r *Recorder) add(s sqlbatch.Sample) {
 	c.Nacked += s.Nacked
 	c.Died += s.Died
 	c.Delivered += s.Delivered
-	c.Waited += s.Waited
+	for i, n := range s.Times {
+		c.Times[i] += n
+	}
 }
 
-// Claimed counts the messages of a claim, and how long they had been due. On a plain queue the fence contains the time
+// Called counts a call of a handler. It takes no lock: it is called for each message.
+func (r *Recorder) Called(took time.Duration) { r.calls[sqlbatch.TimesOf(took)].Add(sqlbatch.OneCall) }
+
+// Claimed counts the messages of a claim, by how long they had been due. On a plain queue the fence contains the time
 // of the claim by the database's clock. On an ordered queue a message is claimed when it is delivered, and the time is
 // that of this program's clock.
 func (r *Recorder) Claimed(rows []table.Claimed) {
-	now, waited := time.Now().UnixMilli(), int64(0)
+	now, s := time.Now().UnixMilli(), sqlbatch.Sample{Delivered: int64(len(rows))}
 	for i := range rows {
 		at := now
 		if !r.Table.Ordered {
 			at = rows[i].Item.Fence >> sqlbatch.FenceBits
 		}
 		if due := rows[i].Due; due > 0 { // 0: a message that was not read, because it is dead-lettered
-			waited += max(0, at-due)
+			s.Times[sqlbatch.TimesOf(time.Duration(at-due)*time.Millisecond)] += sqlbatch.OneWait
 		}
 	}
-	r.Add(sqlbatch.Sample{Delivered: int64(len(rows)), Waited: time.Duration(waited) * time.Millisecond})
+	r.Add(s)
 }
 
 // Take returns the counts since the last call.
@@ -105,6 +113,9 @@ func (r *Recorder) Take() sqlbatch.Sample {
 	defer r.mu.Unlock()
 	s := r.counts
 	r.counts = sqlbatch.Sample{}
+	for i := range r.calls {
+		s.Times[i] += r.calls[i].Swap(0)
+	}
 	return s
 }
 

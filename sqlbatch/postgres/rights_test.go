@@ -201,7 +201,7 @@ func TestAProducerAloneKeepsTheHistoryBounded(t *testing.T) {
 	r := newRights(t).migrated()
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
-	_, err := owner.ExecContext(r.ctx, `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 1, 0, 0, 0, 0, 0)`)
+	_, err := owner.ExecContext(r.ctx, `INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered) VALUES ('orders', 10, 0, 1, 0, 0, 0, 0)`)
 	require.NoError(t, err)
 	_, p := r.open(r.as("producer"), chanq.Config{})
 	require.Eventually(t, func() bool {

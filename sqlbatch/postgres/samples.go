@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // samplesTableText has some thousand rows per queue: see sqlbatch.SampleAges. Each process writes three of them, one
 // per step, several times a minute; the others never change. There is no index except that of the key, and room on the
 // page: such a write touches no index.
-const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
+var samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   at        bigint  NOT NULL,
   sent      bigint  NOT NULL,
   acked     bigint  NOT NULL,
   nacked    bigint  NOT NULL,
   died      bigint  NOT NULL,
   delivered bigint  NOT NULL,
-  waited    bigint  NOT NULL,
+  ` + build.Times("times%[1]d bigint NOT NULL DEFAULT 0", 0) + `,
   step      integer NOT NULL,
   ready     integer,
   scheduled integer,
@@ -31,14 +32,17 @@ const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
 
 // sampleText writes the rows of all steps in one order, so that two such statements never deadlock. greatest ignores
 // NULL.
-const sampleText = `INSERT INTO {samples} AS s (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
-SELECT {name}, p.step, t.now - t.now % (1000 * p.step), $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint,
-  $7::integer, $8::integer, $9::integer, $10::integer, $11::bigint
+var sampleText = `INSERT INTO {samples} AS s (queue, step, at, sent, acked, nacked, died, delivered, ready, scheduled, leased, dead, oldest,
+  ` + build.Times("times%[1]d", 0) + `)
+SELECT {name}, p.step, t.now - t.now % (1000 * p.step), $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint,
+  $6::integer, $7::integer, $8::integer, $9::integer, $10::bigint,
+  ` + build.Times("$%[1]d::bigint", 11) + `
 FROM (SELECT {now} AS now) AS t CROSS JOIN (VALUES (10), (60), (3600)) AS p (step)
 ORDER BY p.step
 ON CONFLICT (queue, step, at) DO UPDATE SET
   sent = s.sent + excluded.sent, acked = s.acked + excluded.acked, nacked = s.nacked + excluded.nacked, died = s.died + excluded.died,
-  delivered = s.delivered + excluded.delivered, waited = s.waited + excluded.waited,
+  delivered = s.delivered + excluded.delivered,
+  ` + build.Times("times%[1]d = s.times%[1]d + excluded.times%[1]d", 0) + `,
   ready = greatest(s.ready, excluded.ready), scheduled = greatest(s.scheduled, excluded.scheduled), leased = greatest(s.leased, excluded.leased),
   dead = greatest(s.dead, excluded.dead), oldest = greatest(s.oldest, excluded.oldest)
 RETURNING s.step, (s.ready IS NOT NULL)::integer`
@@ -54,15 +58,19 @@ func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
 	if s == (sqlbatch.Sample{}) {
 		return sqlbatch.Statement{Text: q.counted}
 	}
-	args := []any{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, s.Waited.Milliseconds(), nil, nil, nil, nil, nil}
+	args := []any{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, nil, nil, nil, nil, nil}
 	if d := s.Depth; d != nil {
-		args[6], args[7], args[8], args[9], args[10] = int64(d.Ready), int64(d.Scheduled), int64(d.Leased), int64(d.Dead), d.Oldest.Milliseconds()
+		args[5], args[6], args[7], args[8], args[9] = int64(d.Ready), int64(d.Scheduled), int64(d.Leased), int64(d.Dead), d.Oldest.Milliseconds()
+	}
+	for _, n := range s.Times {
+		args = append(args, n)
 	}
 	return sqlbatch.Statement{Text: q.sample, Args: args}
 }
 
 // samplesText reads a range of the primary key.
-const samplesText = `SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered, waited
+var samplesText = `SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered,
+  ` + build.Times("times%[1]d", 0) + `
 FROM {samples} WHERE queue = {name} AND step = $2::integer AND at >= $1::bigint ORDER BY at`
 
 func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {

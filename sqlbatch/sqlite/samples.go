@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // samplesTableText has some thousand rows per queue: see sqlbatch.SampleAges. WITHOUT ROWID: they are found by their
 // key, and read in its order.
-const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
+var samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   queue     TEXT    NOT NULL,
   step      INTEGER NOT NULL,
   at        INTEGER NOT NULL,
@@ -24,18 +25,21 @@ const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
   nacked    INTEGER NOT NULL,
   died      INTEGER NOT NULL,
   delivered INTEGER NOT NULL,
-  waited    INTEGER NOT NULL,
+  ` + build.Times("times%[1]d INTEGER NOT NULL DEFAULT 0", 0) + `,
   PRIMARY KEY (queue, step, at)
 ) WITHOUT ROWID`
 
 // sampleText: WHERE true distinguishes the ON of the conflict from that of a join.
-var sampleText = `INSERT INTO {samples} (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
-SELECT {name}, p.column1, t.now - t.now % (1000 * p.column1), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+var sampleText = `INSERT INTO {samples} (queue, step, at, sent, acked, nacked, died, delivered, ready, scheduled, leased, dead, oldest,
+  ` + build.Times("times%[1]d", 0) + `)
+SELECT {name}, p.column1, t.now - t.now % (1000 * p.column1), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+  ` + build.Times("?%[1]d", 11) + `
 FROM (SELECT {now} AS now) AS t CROSS JOIN (VALUES (10), (60), (3600)) AS p
 WHERE true
 ON CONFLICT (queue, step, at) DO UPDATE SET
   sent = sent + excluded.sent, acked = acked + excluded.acked, nacked = nacked + excluded.nacked, died = died + excluded.died,
-  delivered = delivered + excluded.delivered, waited = waited + excluded.waited,` + greatestOf("ready", "scheduled", "leased", "dead", "oldest") + `
+  delivered = delivered + excluded.delivered,
+  ` + build.Times("times%[1]d = times%[1]d + excluded.times%[1]d", 0) + `,` + greatestOf("ready", "scheduled", "leased", "dead", "oldest") + `
 RETURNING step, ready IS NOT NULL`
 
 // greatestOf keeps the greater of the stored and the new value: max with NULL would be NULL.
@@ -59,15 +63,19 @@ func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
 	if s == (sqlbatch.Sample{}) {
 		return sqlbatch.Statement{Text: q.counted}
 	}
-	args := []any{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, s.Waited.Milliseconds(), nil, nil, nil, nil, nil}
+	args := []any{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, nil, nil, nil, nil, nil}
 	if d := s.Depth; d != nil {
-		args[6], args[7], args[8], args[9], args[10] = int64(d.Ready), int64(d.Scheduled), int64(d.Leased), int64(d.Dead), d.Oldest.Milliseconds()
+		args[5], args[6], args[7], args[8], args[9] = int64(d.Ready), int64(d.Scheduled), int64(d.Leased), int64(d.Dead), d.Oldest.Milliseconds()
+	}
+	for _, n := range s.Times {
+		args = append(args, n)
 	}
 	return sqlbatch.Statement{Text: q.sample, Args: args}
 }
 
 // samplesText reads a range of the primary key.
-const samplesText = `SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered, waited
+var samplesText = `SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered,
+  ` + build.Times("times%[1]d", 0) + `
 FROM {samples} WHERE queue = {name} AND step = ?2 AND at >= ?1 ORDER BY at`
 
 func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {

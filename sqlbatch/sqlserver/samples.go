@@ -3,14 +3,16 @@ package sqlserver
 import (
 	"database/sql"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // samplesTableText has some thousand rows per queue: see sqlbatch.SampleAges. Times are Unix milliseconds here, since
 // they are rounded and displayed in this unit.
-const samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
+var samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
     CREATE TABLE {samples} (
         queue varchar(40) NOT NULL,
         step int NOT NULL,
@@ -25,27 +27,28 @@ const samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
         nacked bigint NOT NULL,
         died bigint NOT NULL,
         delivered bigint NOT NULL,
-        waited bigint NOT NULL,
+        ` + build.Times("times%[1]d bigint NOT NULL DEFAULT (0)", 0) + `,
         CONSTRAINT {samples pk} PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
 `
 
 // sampleText creates the missing rows of all steps, and adds to them, in the order of steps: two of these statements
 // never deadlock. It is one transaction: a lock timeout in any of its statements leaves nothing counted.
-const sampleText = settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
+var sampleText = settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
 ~BEGIN TRANSACTION;
-INSERT INTO {samples} WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, waited)
-SELECT {name}, p.step, p.at, 0, 0, 0, 0, 0, 0
+INSERT INTO {samples} WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered)
+SELECT {name}, p.step, p.at, 0, 0, 0, 0, 0
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
 WHERE NOT EXISTS (
     SELECT 1 FROM {samples} AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK)
     WHERE h.queue = {name} AND h.step = p.step AND h.at = p.at);
 UPDATE h
 SET sent = h.sent + @sent, acked = h.acked + @acked, nacked = h.nacked + @nacked, died = h.died + @died,
-    delivered = h.delivered + @delivered, waited = h.waited + @waited,
+    delivered = h.delivered + @delivered,
+    ` + build.Times("times%[1]d = h.times%[1]d + @times%[1]d", 0) + `,
     ready = CASE WHEN @ready > h.ready OR h.ready IS NULL THEN @ready ELSE h.ready END,
     scheduled = CASE WHEN @scheduled > h.scheduled OR h.scheduled IS NULL THEN @scheduled ELSE h.scheduled END,
     leased = CASE WHEN @leased > h.leased OR h.leased IS NULL THEN @leased ELSE h.leased END,
@@ -77,14 +80,20 @@ func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
 		ready, scheduled, leased, dead = number(int64(d.Ready)), number(int64(d.Scheduled)), number(int64(d.Leased)), number(int64(d.Dead))
 		oldest = number(d.Oldest.Milliseconds())
 	}
-	return call(q.sample, "@sent bigint, @acked bigint, @nacked bigint, @died bigint, @delivered bigint, @waited bigint, @ready int, @scheduled int, @leased int, @dead int, @oldest bigint",
+	args := []any{
 		sql.Named("sent", s.Sent), sql.Named("acked", s.Acked), sql.Named("nacked", s.Nacked), sql.Named("died", s.Died),
-		sql.Named("delivered", s.Delivered), sql.Named("waited", s.Waited.Milliseconds()),
-		sql.Named("ready", ready), sql.Named("scheduled", scheduled), sql.Named("leased", leased), sql.Named("dead", dead), sql.Named("oldest", oldest))
+		sql.Named("delivered", s.Delivered),
+		sql.Named("ready", ready), sql.Named("scheduled", scheduled), sql.Named("leased", leased), sql.Named("dead", dead), sql.Named("oldest", oldest),
+	}
+	for i, n := range s.Times {
+		args = append(args, sql.Named("times"+strconv.Itoa(i), n))
+	}
+	return call(q.sample, "@sent bigint, @acked bigint, @nacked bigint, @died bigint, @delivered bigint, @ready int, @scheduled int, @leased int, @dead int, @oldest bigint, "+build.Times("@times%[1]d bigint", 0), args...)
 }
 
 // samplesText reads a range of the key. It waits for the last sample while that is being written, which takes a moment.
-const samplesText = session + `SELECT h.at, h.ready, h.scheduled, h.leased, h.dead, h.oldest, h.sent, h.acked, h.nacked, h.died, h.delivered, h.waited
+var samplesText = session + `SELECT h.at, h.ready, h.scheduled, h.leased, h.dead, h.oldest, h.sent, h.acked, h.nacked, h.died, h.delivered,
+    ` + build.Times("h.times%[1]d", 0) + `
 FROM {samples} AS h
 WHERE h.queue = {name} AND h.step = @step AND h.at >= @since
 ORDER BY h.at;

@@ -148,9 +148,12 @@ func (Waves) History(_ context.Context, queue string, since time.Time, step time
 			continue // there was no consumer
 		}
 		busy := 1 + math.Sin(x*2)*0.6 + 0.25*math.Sin(x*17)
+		var waits, calls chanqadmin.Times
+		waits[int(8+2*busy)], waits[12], calls[6], calls[int(6+2*busy)] = 8, 2, 7, 3
 		list = append(list, chanqadmin.Sample{
 			At: at, Counted: true, Ready: int(400 * busy), Leased: int(40 + 10*math.Sin(x*9)), Dead: int(60 - 8*x), OldestReady: time.Duration(busy * float64(4*time.Second)),
-			Sent: int64(90 * busy * step.Seconds()), Acked: int64(88 * busy * step.Seconds() * (1 + 0.1*math.Sin(x*11))), Nacked: int64(3 * step.Seconds()), Delivered: 10, Waited: time.Duration(busy * float64(9*time.Second)),
+			Sent: int64(90 * busy * step.Seconds()), Acked: int64(88 * busy * step.Seconds() * (1 + 0.1*math.Sin(x*11))), Nacked: int64(3 * step.Seconds()), Delivered: 10,
+			Waits: waits, Calls: calls,
 		})
 	}
 	return list, nil

@@ -27,6 +27,15 @@ func Milliseconds(d time.Duration) int64 {
 	return ms
 }
 
+// Times joins the texts for the columns of sqlbatch.Times, whose %[1]d is the number of the column, counted from first.
+func Times(each string, first int) string {
+	var all []string
+	for i := range (sqlbatch.Times{}) {
+		all = append(all, fmt.Sprintf(each, first+i))
+	}
+	return strings.Join(all, ", ")
+}
+
 // errorText replaces the characters that a history cannot have in a text.
 var errorText = strings.NewReplacer("\x00", "\uFFFD", "\x1e", " ")
 

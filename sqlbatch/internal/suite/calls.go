@@ -45,7 +45,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"leave":         q.Leave(id),
 		"consumers":     q.Consumers(),
 		"counted":       q.Sample(sqlbatch.Sample{}),
-		"sample":        q.Sample(sqlbatch.Sample{Sent: int64(n), Waited: d, Depth: &sqlbatch.Depth{Ready: n}}),
+		"sample":        q.Sample(sqlbatch.Sample{Sent: int64(n), Times: sqlbatch.Times{int64(n)}, Depth: &sqlbatch.Depth{Ready: n}}),
 		"samples":       q.Samples(int64(n), d),
 		"thin":          q.Thin(),
 		"record":        q.Record(n, sqlbatch.DefaultPolicy),

@@ -13,6 +13,6 @@ IF OBJECT_ID(N'[dbo].[chanq__samples]', N'U') IS NULL
         nacked bigint NOT NULL,
         died bigint NOT NULL,
         delivered bigint NOT NULL,
-        waited bigint NOT NULL,
+        times0 bigint NOT NULL DEFAULT (0), times1 bigint NOT NULL DEFAULT (0), times2 bigint NOT NULL DEFAULT (0), times3 bigint NOT NULL DEFAULT (0), times4 bigint NOT NULL DEFAULT (0), times5 bigint NOT NULL DEFAULT (0), times6 bigint NOT NULL DEFAULT (0), times7 bigint NOT NULL DEFAULT (0), times8 bigint NOT NULL DEFAULT (0), times9 bigint NOT NULL DEFAULT (0), times10 bigint NOT NULL DEFAULT (0), times11 bigint NOT NULL DEFAULT (0), times12 bigint NOT NULL DEFAULT (0), times13 bigint NOT NULL DEFAULT (0), times14 bigint NOT NULL DEFAULT (0), times15 bigint NOT NULL DEFAULT (0), times16 bigint NOT NULL DEFAULT (0), times17 bigint NOT NULL DEFAULT (0), times18 bigint NOT NULL DEFAULT (0), times19 bigint NOT NULL DEFAULT (0), times20 bigint NOT NULL DEFAULT (0), times21 bigint NOT NULL DEFAULT (0), times22 bigint NOT NULL DEFAULT (0), times23 bigint NOT NULL DEFAULT (0),
         CONSTRAINT [PK_chanq__samples] PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

@@ -104,8 +104,8 @@ func TestTheLastMinuteShowsHandlersThatFailOrHang(t *testing.T) {
 	minute := func(delivered, nacked int) {
 		w.exec(db, "DELETE FROM chanq__samples")
 		for ago := range 6 {
-			w.exec(db, fmt.Sprintf(`INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered, waited)
-VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, %d, %d, 0, %d, 0)`, 1000+5000*ago, delivered-nacked, nacked, delivered))
+			w.exec(db, fmt.Sprintf(`INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered)
+VALUES ('mail', 10, CAST(unixepoch('now') AS INTEGER) * 1000 - %d, 0, %d, %d, 0, %d)`, 1000+5000*ago, delivered-nacked, nacked, delivered))
 		}
 	}
 	minute(100, 10)
