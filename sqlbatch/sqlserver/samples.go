@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -27,7 +28,7 @@ var samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
         nacked bigint NOT NULL,
         died bigint NOT NULL,
         delivered bigint NOT NULL,
-        ` + build.Times("times%[1]d bigint NOT NULL DEFAULT (0)", 0) + `,
+        ` + build.Times("times%[1]d bigint NOT NULL", 0) + `,
         CONSTRAINT {samples pk} PRIMARY KEY CLUSTERED (queue, step, at) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
 `
@@ -39,8 +40,8 @@ DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
 ~BEGIN TRANSACTION;
-INSERT INTO {samples} WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered)
-SELECT {name}, p.step, p.at, 0, 0, 0, 0, 0
+INSERT INTO {samples} WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, ` + build.Times("times%[1]d", 0) + `)
+SELECT {name}, p.step, p.at, 0, 0, 0, 0, 0` + strings.Repeat(", 0", len(sqlbatch.Times{})) + `
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
 WHERE NOT EXISTS (
     SELECT 1 FROM {samples} AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK)

@@ -173,12 +173,13 @@ func samplesRange(w *world) {
 }
 
 func samplesThin(w *world) {
-	for i, step := range sqlbatch.SampleSteps {
-		step, kept := time.Duration(step)*time.Second, time.Duration(sqlbatch.SampleAges[i])*time.Second
-		for _, by := range []time.Duration{kept + step, kept - 2*step} {
-			w.exec("INSERT INTO chanq__samples (queue, step, at, sent, acked, nacked, died, delivered) VALUES ('orders', %d, %d, 0, 0, 0, 0, 0)",
-				int(step.Seconds()), w.now()-by.Milliseconds())
-		}
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
+	for _, step := range steps {
+		w.age(step, 3*step)
+	}
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
+	for i, step := range steps {
+		w.age(step, time.Duration(sqlbatch.SampleAges[i])*time.Second-2*step)
 		require.Len(w, w.samples(step), 2)
 	}
 	w.run(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}).Thin())

@@ -10,8 +10,8 @@ DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
 BEGIN TRANSACTION;
-INSERT INTO [dbo].[chanq__samples] WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered)
-SELECT 'orders', p.step, p.at, 0, 0, 0, 0, 0
+INSERT INTO [dbo].[chanq__samples] WITH (ROWLOCK) (queue, step, at, sent, acked, nacked, died, delivered, times0, times1, times2, times3, times4, times5, times6, times7, times8, times9, times10, times11, times12, times13, times14, times15, times16, times17, times18, times19, times20, times21, times22, times23)
+SELECT 'orders', p.step, p.at, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 FROM (VALUES (10, @ten), (60, @minute), (3600, @hour)) AS p (step, at)
 WHERE NOT EXISTS (
     SELECT 1 FROM [dbo].[chanq__samples] AS h WITH (UPDLOCK, SERIALIZABLE, ROWLOCK)
