@@ -97,7 +97,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		configure: text(configureText), pause: text(pauseText), resume: text(resumeText),
 		trim:      map[sqlbatch.State]string{sqlbatch.Dead: text(trimText("{dead}")), sqlbatch.Done: text(trimText("{done}"))},
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), consumers: text(consumersText),
-		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
+		sample: text(sampleText()), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
 		peek: map[sqlbatch.State]string{
 			sqlbatch.Dead: text(peekDead),
 			sqlbatch.Done: text(peekDone),

@@ -30,7 +30,8 @@ var samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
 ) WITHOUT ROWID`
 
 // sampleText: WHERE true distinguishes the ON of the conflict from that of a join.
-var sampleText = `INSERT INTO {samples} (queue, step, at, sent, acked, nacked, died, delivered, ready, scheduled, leased, dead, oldest,
+func sampleText() string {
+	return `INSERT INTO {samples} (queue, step, at, sent, acked, nacked, died, delivered, ready, scheduled, leased, dead, oldest,
   ` + build.Times("times%[1]d", 0) + `)
 SELECT {name}, p.column1, t.now - t.now % (1000 * p.column1), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
   ` + build.Times("?%[1]d", 11) + `
@@ -41,6 +42,7 @@ ON CONFLICT (queue, step, at) DO UPDATE SET
   delivered = delivered + excluded.delivered,
   ` + build.Times("times%[1]d = times%[1]d + excluded.times%[1]d", 0) + `,` + greatestOf("ready", "scheduled", "leased", "dead", "oldest") + `
 RETURNING step, ready IS NOT NULL`
+}
 
 // greatestOf keeps the greater of the stored and the new value: max with NULL would be NULL.
 func greatestOf(columns ...string) string {

@@ -164,7 +164,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		join:        render(joinText),
 		leave:       render(leaveText),
 		consumers:   render(consumersText),
-		sample:      render(sampleText),
+		sample:      render(sampleText()),
 		samples:     render(samplesText),
 		counted:     render(countedText),
 		thin:        render(thinText()),

@@ -35,7 +35,8 @@ var samplesTableText = `IF OBJECT_ID({'samples'}, N'U') IS NULL
 
 // sampleText creates the missing rows of all steps, and adds to them, in the order of steps: two of these statements
 // never deadlock. It is one transaction: a lock timeout in any of its statements leaves nothing counted.
-var sampleText = settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
+func sampleText() string {
+	return settling + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
 DECLARE @ten bigint = @now - @now % 10000;
 DECLARE @minute bigint = @now - @now % 60000;
 DECLARE @hour bigint = @now - @now % 3600000;
@@ -63,6 +64,7 @@ FROM {samples} AS h
 WHERE h.queue = {name} AND h.step = 10 AND h.at = @ten;
 ~COMMIT TRANSACTION;
 `
+}
 
 // countedText is the statement of an empty Sample: it writes nothing. It is a seek of one key.
 const countedText = session + `DECLARE @now bigint = DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME());
