@@ -18,7 +18,8 @@ import (
 type Lock struct {
 	Session int64  // of the server; on SQLite the process, 0 if it is not known
 	Program string // that has the lock, "" if it is not known
-	// For is how long the transaction has been open; on SQLite for how long Locks has seen the lock; 0 if it is not known.
+	// For is how long the transaction has been open, or another one that programs wait behind has waited for it; on SQLite for how long Locks has
+	// seen the lock; 0 if it is not known.
 	For time.Duration
 	// File: it is the write lock of a SQLite file, of all its queues. Reads are not locked.
 	File bool
@@ -31,8 +32,9 @@ type Lock struct {
 // lockTried is how long Locks waits for the write lock of a SQLite file.
 const lockTried = time.Second
 
-// Locks returns locks on whole tables of the queue, which other sessions hold: claims and sends wait for them. On SQLite it is the write
-// lock of the file, if one transaction has held it for 1 s. It costs one round trip, and reads no table of the queue.
+// Locks returns locks on whole tables of the queue, which other sessions hold: claims and sends wait for them, or behind a session that waits
+// for such a lock. On SQLite it is the write lock of the file, if one transaction has held it for 1 s. It costs one round trip, and reads no
+// table of the queue.
 //
 // PostgreSQL shows For only to members of pg_monitor, and SQL Server shows locks only to logins with VIEW SERVER STATE.
 func (q *Queue) Locks(ctx context.Context) ([]Lock, error) {
@@ -52,26 +54,38 @@ func Locks(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) ([]L
 	return locks(ctx, db, d, namesOf(queue, cfg), cfg.Kind == chanq.KindOrdered)
 }
 
+// A lock on a whole table that a session has, or waits for while others wait behind it, is that of the session for which it waits itself in the
+// end. Such a wait began with the statement. SQL Server has no list of all sessions of such a chain: there it is one step long.
+//
 // The statement for SQL Server reads the names of tables WITH (NOLOCK): it would otherwise wait for a migration, which it is to find.
 const (
-	locksPostgres = `SELECT a.pid, coalesce(a.application_name, ''), coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000)::bigint, 0), l.mode = 'AccessExclusiveLock'
-FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
-WHERE l.locktype = 'relation' AND l.granted AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()
-  AND a.backend_type IS DISTINCT FROM 'autovacuum worker' -- it ends by itself when a program waits for it
-  AND l.relation IN (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = $1::text AND c.relname IN ($2::text, $2::text || '__dead', $2::text || '__done',
-      'chanq__queues', 'chanq__consumers', 'chanq__samples', CASE WHEN $3::boolean THEN 'chanq__slots' END))
-ORDER BY a.xact_start, a.pid LIMIT 5`
+	locksPostgres = `WITH RECURSIVE chain (pid, began, reads) AS (
+  SELECT l.pid, CASE WHEN l.granted THEN a.xact_start ELSE a.query_start END, l.mode = 'AccessExclusiveLock'
+  FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+  WHERE l.locktype = 'relation' AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()
+    AND a.backend_type IS DISTINCT FROM 'autovacuum worker' -- it ends by itself when a program waits for it
+    AND l.relation IN (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1::text AND c.relname IN ($2::text, $2::text || '__dead', $2::text || '__done',
+        'chanq__queues', 'chanq__consumers', 'chanq__samples', CASE WHEN $3::boolean THEN 'chanq__slots' END))
+  UNION
+  SELECT b.pid, c.began, c.reads FROM chain AS c CROSS JOIN LATERAL unnest(pg_blocking_pids(c.pid)) AS b (pid)
+)
+SELECT a.pid, coalesce(a.application_name, ''), coalesce((extract(epoch FROM clock_timestamp() - greatest(a.xact_start, c.began)) * 1000)::bigint, 0), c.reads
+FROM chain AS c JOIN pg_stat_activity AS a ON a.pid = c.pid
+WHERE cardinality(pg_blocking_pids(a.pid)) = 0
+ORDER BY greatest(a.xact_start, c.began), a.pid LIMIT 5`
 
-	locksSQLServer = `SELECT TOP (5) s.session_id, s.program_name, DATEDIFF_BIG(millisecond, t.transaction_begin_time, SYSDATETIME()) AS ms,
+	locksSQLServer = `SELECT TOP (5) s.session_id, s.program_name, COALESCE(w.ms, DATEDIFF_BIG(millisecond, t.transaction_begin_time, SYSDATETIME())) AS ms,
   CONVERT(bit, CASE WHEN l.request_mode IN ('X', 'Sch-M') THEN 1 ELSE 0 END) AS blocks
 FROM sys.dm_tran_locks AS l
 INNER JOIN sys.objects AS o WITH (NOLOCK) ON o.object_id = l.resource_associated_entity_id
-INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
+CROSS APPLY (SELECT MAX(r.blocking_session_id) AS blocker, MAX(r.wait_time) AS ms FROM sys.dm_exec_requests AS r WHERE r.session_id = l.request_session_id AND r.blocking_session_id > 0) AS w
+INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = COALESCE(w.blocker, l.request_session_id)
 INNER JOIN sys.dm_tran_session_transactions AS st ON st.session_id = s.session_id
 INNER JOIN sys.dm_tran_active_transactions AS t ON t.transaction_id = st.transaction_id
-WHERE l.resource_type = 'OBJECT' AND l.resource_database_id = DB_ID() AND l.request_status = 'GRANT' AND l.request_mode IN ('S', 'SIX', 'X', 'Sch-M')
+WHERE l.resource_type = 'OBJECT' AND l.resource_database_id = DB_ID() AND (l.request_status = 'GRANT' OR w.blocker IS NOT NULL)
+  AND l.request_mode IN ('S', 'SIX', 'X', 'Sch-M') AND NOT EXISTS (SELECT 1 FROM sys.dm_exec_requests AS b WHERE b.session_id = s.session_id AND b.blocking_session_id > 0)
   AND o.schema_id = SCHEMA_ID(@schema) AND o.name IN (@live, @live + N'__dead', @live + N'__done', N'chanq__queues', N'chanq__consumers', N'chanq__samples',
     CASE WHEN @ordered = 1 THEN N'chanq__slots' END) AND s.session_id <> @@SPID
 ORDER BY t.transaction_begin_time`

@@ -195,9 +195,13 @@ func TestAKilledConsumerIsFound(t *testing.T) {
 	}
 }
 
-func TestALockedTableIsFound(t *testing.T) {
+func TestALockedTableIsFound(t *testing.T) { locked(t, trouble.LockedTable) }
+
+func TestTheHolderOfALockIsFoundBehindAWaiter(t *testing.T) { locked(t, trouble.LockedBehindAWaiter) }
+
+func locked(t *testing.T, cause func(*trouble.Ward) (end func())) {
 	hospital(t, []testdb.Engine{testdb.Emulator, testdb.EmulatorVersions, testdb.Postgres, testdb.SQLServer}, func(w *ward) {
-		end := trouble.LockedTable(w.Ward)
+		end := cause(w.Ward)
 		f := w.becomes(soon, none, kinds{chanqfindings.Locked})
 		require.Regexp(w, `^locked by .+ \(session \d+\)( for .+)?$`, f.Text)
 		if w.Engine.Dialect.Name() == "postgres" {

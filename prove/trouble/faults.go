@@ -40,6 +40,7 @@ var Faults = []Fault{
 	{"one of eight hangs", engines, []chanqfindings.Kind{chanqfindings.Stuck}, OneStuck},
 	{"the consumer is killed", engines, []chanqfindings.Kind{chanqfindings.ConsumerLost}, func(w *Ward) func() { return Killed(w, 40) }},
 	{"a table is locked", withTables, []chanqfindings.Kind{chanqfindings.Locked}, LockedTable},
+	{"a session waits for the lock of a table", withTables, []chanqfindings.Kind{chanqfindings.Locked}, LockedBehindAWaiter},
 	{"the file is locked", withHolders, []chanqfindings.Kind{chanqfindings.Locked}, LockedFile},
 	{"no consumer runs", engines, []chanqfindings.Kind{chanqfindings.NoConsumer}, Unconsumed},
 	{"the queue is paused", engines, []chanqfindings.Kind{chanqfindings.Paused}, Paused},
@@ -182,6 +183,31 @@ func LockedTable(w *Ward) (end func()) {
 		"postgres":  `SET LOCAL application_name = 'nightly-report'; LOCK TABLE chanq_orders`,
 		"sqlserver": `SELECT TOP (0) id FROM chanq_orders WITH (TABLOCKX, HOLDLOCK)`,
 	}[w.Engine.Dialect.Name()])
+}
+
+// LockedBehindAWaiter has a table that a transaction of another program has read, and that another session waits to lock, until the end. Programs
+// wait behind that session.
+func LockedBehindAWaiter(w *Ward) (end func()) {
+	q := w.Orders(chanq.Config{})
+	w.Handle(q, chanq.ConsumerConfig{}, 2, Well)
+	texts := map[string][2]string{
+		"postgres":  {`SET LOCAL application_name = 'nightly-report'; SELECT FROM chanq_orders`, `LOCK TABLE chanq_orders`},
+		"sqlserver": {`SELECT TOP (0) id FROM chanq_orders WITH (HOLDLOCK)`, `SELECT TOP (0) id FROM chanq_orders WITH (TABLOCKX, HOLDLOCK)`},
+	}[w.Engine.Dialect.Name()]
+	end = w.lock(w.DB, texts[0])
+	ended := make(chan struct{})
+	_, other := w.Connect()
+	go func() { // ends with the lock
+		defer close(ended)
+		tx, err := other.BeginTx(context.Background(), nil)
+		if err == nil {
+			_, _ = tx.ExecContext(context.Background(), texts[1])
+			_ = tx.Rollback()
+		}
+	}()
+	end = sync.OnceFunc(end)
+	w.Cleanup(func() { end(); <-ended })
+	return end
 }
 
 // lock opens a transaction with a statement.
