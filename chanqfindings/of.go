@@ -39,6 +39,9 @@ func (l Limits) Check() error {
 	return errors.Join(errs...)
 }
 
+// OldAfter is the age from which figures say nothing about now.
+const OldAfter = 15 * time.Second
+
 const (
 	stuckAfter = time.Minute
 	mostStill  = recently - chanqadmin.StepFine // the samples show no more
@@ -50,8 +53,6 @@ const (
 
 	// lockedFor is how long the transaction of a lock must have been open: a migration locks tables for a moment.
 	lockedFor = time.Second
-
-	oldAfter = 15 * time.Second // figures say nothing about now
 
 	failResults  = 20              // results that are looked at, at least
 	failWithin   = 2 * time.Minute // not older than this
@@ -91,7 +92,7 @@ type examination struct {
 }
 
 func (e *examination) add(k Kind, s Severity, since time.Time, path, text, remedy string) {
-	if path != "" {
+	if path != "" && e.Queue != "" {
 		path = "q/" + e.Queue + "/" + strings.TrimPrefix(path, ".")
 	}
 	e.found = append(e.found, Finding{e.Queue, k, s, text, since, strings.ReplaceAll(remedy, "{queue}", e.Queue), path})
@@ -122,6 +123,9 @@ func (e *examination) locked() bool {
 		var since time.Time
 		if l.For > 0 {
 			text += " for " + lasting(l.For)
+			if l.File {
+				text += " or longer"
+			}
 			since = e.At.Add(-l.For)
 		}
 		e.add(Locked, Failure, since, ".", text, remedy)
@@ -138,7 +142,7 @@ func (e *examination) unread() bool {
 	var op *chanq.OpError
 	err := e.Err
 	switch {
-	case err == nil && e.now.Sub(e.At) <= oldAfter:
+	case err == nil && e.now.Sub(e.At) <= OldAfter:
 		return false
 	case err == nil:
 		e.add(Unknown, Warning, e.At, ".", "the last figures are "+lasting(e.now.Sub(e.At))+" old", "chanq doctor {queue} looks for the cause")

@@ -46,72 +46,73 @@ func needsOf(found []chanqfindings.Finding, n int) needsData {
 	return data
 }
 
-// found returns the findings of queues at a time, the worst first, by what was read last, and how many of the queues were looked at. At the
-// zero time nothing is old.
-func (h *Handler) found(v *visit, now time.Time, names []string) (list []chanqfindings.Finding, n int) {
+// found returns the findings of queues, the worst first, by what was read last, and how many of the queues were looked at lately.
+func (h *Handler) found(v *visit, names []string) (list []chanqfindings.Finding, n int) {
 	for _, name := range names {
-		g := h.store.watched(name).findings.known()
-		last := g.Value.Figures
+		r := h.store.watched(name).findings
+		last, found := r.known(), chanqfindings.Figures{Queue: name, At: v.now}
 		switch {
-		case g.Err != nil: // Redact has panicked
-			h.refusalOf(v, name, g.Err)
-			last = chanqfindings.Figures{Queue: name, At: v.now, Err: g.Err}
-		case g.At.IsZero():
+		case last.Err != nil: // Redact has panicked
+			h.refusalOf(v, name, last.Err)
+			found.Err = last.Err
+		case r.tried(v.now) > chanqfindings.OldAfter: // the driver does not return
+			if found.At = last.At; last.At.IsZero() {
+				found.Err = context.DeadlineExceeded
+			}
+		default:
+			list = append(list, last.Value...)
+			if v.now.Sub(last.At) <= chanqfindings.OldAfter {
+				n++
+			}
 			continue
 		}
-		found := chanqfindings.Of(last, h.cfg.Limits, now)
-		if len(found) == 0 {
-			found = g.Value.found
-		}
-		list, n = append(list, found...), n+1
+		list, n = append(list, chanqfindings.Of(found, h.cfg.Limits, v.now)...), n+1
 	}
 	return chanqfindings.Worst(list), n
 }
 
-// looked is what a look at a queue has found.
-type looked struct {
-	chanqfindings.Figures // without messages: why there are none, and when they were read
-	found                 []chanqfindings.Finding
-}
-
-// looked returns the findings of figures.
-func (s *store) looked(f chanqfindings.Figures) looked {
+// found returns the findings of figures, with the errors that visitors may see.
+func (s *store) found(f chanqfindings.Figures) []chanqfindings.Finding {
 	for _, list := range [][]chanqadmin.Entry{f.Dead, f.Retried, f.Leased} {
-		for i := range list { // with the errors that visitors may see
+		for i := range list {
 			e := list[i]
 			s.redact(f.Queue, &e)
 			list[i].LastError, list[i].Type = e.LastError, e.Type
 		}
 	}
-	return looked{chanqfindings.Figures{Queue: f.Queue, At: f.At, Err: f.Err, Locks: f.Locks}, chanqfindings.Of(f, s.limits, time.Now())}
+	return chanqfindings.Of(f, s.limits, time.Now())
 }
 
-// placeToLook is placeOf for the findings. They need an open queue, and not the newest: to open it again may wait for a lock.
+// placeToLook is placeOf for the findings. They need an open queue, and not the newest: to open it again may wait for a lock. If it could not be
+// opened, that is tried again before each look.
 func (s *store) placeToLook(w *watched) func(context.Context) (func(), error) {
 	return func(ctx context.Context) (func(), error) {
-		if w.opened.known().Value.queue == nil {
+		if at := w.opened.known(); at.Value.queue == nil {
+			if at.Err != nil {
+				w.opened.expire()
+			}
 			w.opened.get(ctx)
 		}
-		s.file.get(ctx)
+		s.shared.get(ctx)
 		return s.place(ctx)
 	}
 }
 
 // look reads the figures of a queue. Its error is in them.
 func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) {
-	at, file := w.opened.known(), s.file.known()
-	file.Value.is = file.Value.is && file.Err == nil
+	at, locked := w.opened.known(), s.locked()
+	file := len(locked) > 0 && locked[0].File
 	switch {
-	case at.Value.queue != nil && file.Value.is:
-		f = chanqfindings.Look(ctx, chanqfindings.WithLocks{Queue: at.Value.queue, Found: file.Value.list, Err: file.Err})
+	case at.Value.queue != nil && file:
+		f = chanqfindings.Look(ctx, chanqfindings.WithLocks{Queue: at.Value.queue, Found: locked})
 	case at.Value.queue != nil:
 		f = chanqfindings.Look(ctx, at.Value.queue)
 	default:
-		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: cmp.Or(at.Err, error(errNoAnswer))}
-		if file.Value.is {
-			f.Locks = file.Value.list
+		f = chanqfindings.Figures{Queue: w.name, At: time.Now(), Err: cmp.Or(at.Err, context.DeadlineExceeded)}
+		if file {
+			f.Locks = locked
 		}
-		if !file.Value.is && !errors.Is(f.Err, chanq.ErrNoSchema) {
+		if !file && !errors.Is(f.Err, chanq.ErrNoSchema) {
 			within, cancel := context.WithTimeout(ctx, chanqfindings.Patience)
 			defer cancel()
 			f.Locks, _ = chanqadmin.Locks(within, s.db, w.name, s.config) // of the tables that all queues share

@@ -46,12 +46,18 @@ type figures struct {
 }
 
 func (h *Handler) overview(v *visit) (*answer, error) {
+	h.store.shared.ask() // it may say why there are no names
 	listed := h.store.names.soon(v)
 	if err := listed.none(v.ctx); err != nil {
-		return nil, err
+		h.store.shared.get(v.ctx)
+		found := chanqfindings.Of(chanqfindings.Figures{At: v.now, Err: err, Locks: h.store.locked()}, h.cfg.Limits, v.now)
+		if len(found) == 0 || found[0].Kind != chanqfindings.Locked {
+			return nil, err
+		}
+		return &answer{view: &view{Page: "overview", Name: "Queues", Data: overviewData{Needs: needsOf(found, 0)}, Live: "live"}}, nil
 	}
 	names, after := listed.Value, v.URL.Query().Get("after")
-	known, _ := h.found(v, time.Time{}, names)
+	known, _ := h.found(v, names)
 	page, others, next := pageOf(names, known, after)
 	data := overviewData{Total: len(names), Next: next, More: after != ""}
 	for _, name := range page { // all are read simultaneously, the counts first
@@ -84,10 +90,8 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 		h.store.watched(name).findings.get(v.soon)
 	}
 	h.store.others.ask()
-	here, n := h.found(v, v.now, page)
-	there, m := h.found(v, time.Time{}, others)
-	found := chanqfindings.Worst(slices.Concat(here, there))
-	data.Needs = needsOf(found, n+m)
+	found, n := h.found(v, slices.Concat(page, others))
+	data.Needs = needsOf(found, n)
 	slices.SortStableFunc(data.Queues, func(a, b queueLine) int { return cmp.Compare(rank(found, a.Name), rank(found, b.Name)) })
 	shown.Data, shown.Live = data, "live"
 	if after != "" {
@@ -203,7 +207,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	data.Consumers, data.More = upTo(data.Consumers, consumersShown)
 	data.Charts, data.History = h.chartsOf(v, w, s, stats.Value.Limit)
 	w.findings.get(v.soon)
-	data.Needs = needsOf(h.found(v, v.now, []string{w.name}))
+	data.Needs = needsOf(h.found(v, []string{w.name}))
 	return &answer{view: &view{
 		Page: "queue", Tab: "queue", Name: w.name, Queue: w.name, Kind: w.opened.known().Value.kind, Data: data, At: older(stats.At, found.At), Live: "q/" + w.name + "/live?span=" + s.Name,
 	}}, nil

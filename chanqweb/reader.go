@@ -35,7 +35,7 @@ type reader[T any] struct {
 
 	mu      sync.Mutex
 	reading chan struct{} // closed at the end of the wait and the read; nil: idle
-	due     time.Time     // when the next read may begin; zero: now, even if one that is running has read
+	due     time.Time     // when the next read may begin, or the running one was asked for; zero: now, even if one that is running has read
 	last    reading[T]
 }
 
@@ -52,8 +52,9 @@ const (
 	// patience is how long a visit waits for newer figures, if there are some, of all that it shows.
 	patience = 400 * time.Millisecond
 
-	// The pauses of readers. A read that took long is followed by a pause of restShare times as long, so that slow reads of one queue take at
-	// most a fifth of one connection's time, for any number of visitors.
+	// The pauses of readers. A read that took long is followed by a pause of restShare times as long, up to restShare*readTime, so that slow reads
+	// of one queue take at most a third of one connection's time, for any number of visitors. What could not be read is read again after
+	// figuresEvery: it is not kept longer than the trouble lasts.
 	figuresEvery = 2 * time.Second
 	restShare    = 4
 )
@@ -67,7 +68,7 @@ func (r *reader[T]) ask() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); r.reading == nil && !now.Before(r.due) && r.life.Err() == nil {
-		r.reading, r.due = make(chan struct{}), now.Add(r.every)
+		r.reading, r.due = make(chan struct{}), now
 		go r.run() // ends with its statements, after the time within at the latest, if the driver notices the end of a context
 	}
 	return r.reading
@@ -77,11 +78,12 @@ func (r *reader[T]) run() {
 	began, value, err := r.inTurn()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	every, took := figuresEvery, time.Since(began)
 	if r.last.Err = err; err == nil {
-		r.last = reading[T]{Value: value, At: began}
+		r.last, every = reading[T]{Value: value, At: began}, r.every
 	}
 	if !r.due.IsZero() {
-		r.due = time.Now().Add(max(r.every-time.Since(began), restShare*time.Since(began)))
+		r.due = time.Now().Add(max(every-took, restShare*min(took, readTime)))
 	}
 	close(r.reading)
 	r.reading = nil
@@ -140,6 +142,16 @@ func (r *reader[T]) known() reading[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
+}
+
+// tried returns for how long the running read has been waiting or reading.
+func (r *reader[T]) tried(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reading == nil || r.due.IsZero() {
+		return 0
+	}
+	return now.Sub(r.due)
 }
 
 // expire makes the next read due: what the reader knows has changed.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/chanqfindings"
 )
 
 // counter is what a reader in a test reads: how many reads have begun.
@@ -202,11 +204,11 @@ func TestQueuesThatNoPageShowsAreLookedAtInTurn(t *testing.T) {
 		for i := range queues {
 			name := fmt.Sprintf("queue%03d", i)
 			s.names.last.Value = append(s.names.last.Value, name)
-			s.watched(name).findings = newReader(t.Context(), 2*figuresEvery, func(context.Context) (looked, error) {
+			s.watched(name).findings = newReader(t.Context(), 2*figuresEvery, func(context.Context) ([]chanqfindings.Finding, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				looks[name]++
-				return looked{}, nil
+				return nil, nil
 			})
 		}
 		for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(100 * time.Millisecond) {

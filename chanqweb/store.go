@@ -28,7 +28,7 @@ type store struct {
 	limits chanqfindings.Limits
 
 	names  *reader[[]string]
-	file   *reader[fileLocks]
+	shared *reader[sharedLocks]
 	others *reader[struct{}]
 
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ type watched struct {
 	details  *reader[details]
 	hour     *reader[[]chanqadmin.Sample] // for the overview
 	spans    map[string]*reader[[]chanqadmin.Sample]
-	findings *reader[looked]
+	findings *reader[[]chanqfindings.Finding]
 	// looks and changes, of capacity turnsAtOnce, have a value for each request that uses the database: a change does not wait for searches.
 	looks, changes chan struct{}
 }
@@ -61,10 +61,10 @@ type details struct {
 	Consumers []chanqadmin.ConsumerInfo
 }
 
-// fileLocks are the locks of a SQLite file, which all its queues share.
-type fileLocks struct {
-	is   bool // there are some
-	list []chanqadmin.Lock
+// sharedLocks are locks on what all queues share: a SQLite file, or tables of a server.
+type sharedLocks struct {
+	list  []chanqadmin.Lock
+	since time.Time // when that of a file was first seen, by this process
 }
 
 const (
@@ -80,8 +80,8 @@ func newStore(life context.Context, db *sql.DB, cfg Config, failed func(string, 
 	}
 	s.names = newReader(life, figuresEvery, s.readNames)
 	s.names.begin = s.place
-	s.file = newReader(life, 2*figuresEvery, s.readFile)
-	s.file.begin = s.place
+	s.shared = newReader(life, 2*figuresEvery, s.readShared)
+	s.shared.begin = s.place
 	s.others = newReader(life, figuresEvery, s.askOthers)
 	return s
 }
@@ -123,11 +123,28 @@ func (s *store) readNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// readFile looks for the lock of a SQLite file, for which any name of a queue is valid. Its error is that of each queue as well.
-func (s *store) readFile(ctx context.Context) (fileLocks, error) {
+// readShared looks for locks, for which any name of a queue is valid. If a program had the lock of a file at the last look, it has had it since
+// then.
+func (s *store) readShared(ctx context.Context) (sharedLocks, error) {
+	now, last := time.Now(), s.shared.known()
 	list, err := chanqadmin.Locks(ctx, s.db, "any", s.config)
-	list = slices.DeleteFunc(list, func(l chanqadmin.Lock) bool { return !l.File })
-	return fileLocks{is: len(list) > 0, list: list}, err
+	found := sharedLocks{list, now}
+	if len(list) > 0 && list[0].File {
+		if before := last.Value.list; last.Err == nil && len(before) > 0 && before[0].Session == list[0].Session && now.Sub(last.At) < chanqfindings.OldAfter {
+			found.since = last.Value.since
+		}
+		list[0].For += now.Sub(found.since)
+	}
+	return found, err
+}
+
+// locked returns the locks that all queues share, if they are known.
+func (s *store) locked() []chanqadmin.Lock {
+	last := s.shared.known()
+	if last.Err != nil {
+		return nil
+	}
+	return last.Value.list
 }
 
 // report reports an error of a queue, and returns it.
@@ -193,7 +210,7 @@ func (s *store) newWatched(name string) *watched {
 		return stats, err
 	})
 	w.stats.begin = s.placeOf(w)
-	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) (looked, error) { return s.looked(s.look(ctx, w)), nil })
+	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) ([]chanqfindings.Finding, error) { return s.found(s.look(ctx, w)), nil })
 	w.findings.begin, w.findings.within = s.placeToLook(w), 2*chanqfindings.Patience
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
 		return using(s, w, func(q *chanqadmin.Queue) (d details, err error) {
