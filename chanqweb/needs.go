@@ -83,14 +83,10 @@ func (s *store) found(f chanqfindings.Figures) []chanqfindings.Finding {
 	return chanqfindings.Of(f, s.limits, time.Now())
 }
 
-// placeToLook is placeOf for the findings. They need an open queue, and not the newest: to open it again may wait for a lock. If it could not be
-// opened, that is tried again before each look.
+// placeToLook is placeOf for the findings. They need an open queue, and not the newest: to open it again may wait for a lock.
 func (s *store) placeToLook(w *watched) func(context.Context) (func(), error) {
 	return func(ctx context.Context) (func(), error) {
-		if at := w.opened.known(); at.Value.queue == nil {
-			if at.Err != nil {
-				w.opened.expire()
-			}
+		if w.opened.known().Value.queue == nil {
 			w.opened.get(ctx)
 		}
 		s.shared.get(ctx)

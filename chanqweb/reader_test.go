@@ -119,6 +119,29 @@ func TestAReaderKeepsWhatItHasReadAfterAnError(t *testing.T) {
 	})
 }
 
+// A queue could not be opened, because its file was locked.
+func TestWhatCouldNotBeReadIsReadAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{takes: time.Hour}
+		r := readerOf(t, c)
+		r.every, r.within = time.Minute, 2*readTime
+		require.Error(t, r.get(t.Context()).Err)
+		c.set(func() { c.takes = 0 })
+		time.Sleep(restShare*readTime - 1)
+		require.Error(t, r.get(t.Context()).Err, "it has a pause")
+		time.Sleep(1)
+		require.Equal(t, 2, r.get(t.Context()).Value)
+		time.Sleep(time.Minute - 1)
+		require.Equal(t, 2, r.get(t.Context()).Value)
+		c.set(func() { c.err = errors.New("busy") })
+		time.Sleep(1)
+		require.Error(t, r.get(t.Context()).Err)
+		c.set(func() { c.err = nil })
+		time.Sleep(figuresEvery)
+		require.Equal(t, 4, r.get(t.Context()).Value)
+	})
+}
+
 // A page waits for a lock only as long as it has nothing to show.
 func TestAReadEndsAfterItsTimeAndAPageWaitsLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
