@@ -18,8 +18,8 @@ import (
 type Lock struct {
 	Session int64  // of the server; on SQLite the process, 0 if it is not known
 	Program string // that has the lock, "" if it is not known
-	// For is how long the transaction has been open, or another one that programs wait behind has waited for it; on SQLite for how long Locks has
-	// seen the lock; 0 if it is not known.
+	// For is how long the transaction has been open, or how long another session has waited for it. On SQLite it is for how long Locks has seen
+	// the lock. 0: not known.
 	For time.Duration
 	// File: it is the write lock of a SQLite file, of all its queues. Reads are not locked.
 	File bool
@@ -32,8 +32,8 @@ type Lock struct {
 // lockTried is how long Locks waits for the write lock of a SQLite file.
 const lockTried = time.Second
 
-// Locks returns locks on whole tables of the queue, which other sessions hold: claims and sends wait for them, or behind a session that waits
-// for such a lock. On SQLite it is the write lock of the file, if one transaction has held it for 1 s. It costs one round trip, and reads no
+// Locks returns locks on whole tables of the queue, which other sessions hold: claims and sends wait for them. If they wait behind a session
+// that waits itself, it returns the last one of that chain. On SQLite it is the write lock of the file, if one transaction has held it for 1 s. It costs one round trip, and reads no
 // table of the queue.
 //
 // PostgreSQL shows For only to members of pg_monitor, and SQL Server shows locks only to logins with VIEW SERVER STATE.

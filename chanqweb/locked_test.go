@@ -31,7 +31,7 @@ func findingsOf(page string) (list []string) {
 // soon is how long after its threshold a finding may appear, and how long after the end of its fault it may last.
 const soon = 15 * time.Second
 
-// Another program has locked a table, or the file, when the web UI is started. It does so again after nobody has looked for a while.
+// Another program has locked a table, or the file, when the web UI is started. It does so again after no page was open for a while.
 func TestALockIsNamedFromTheFirstLookOn(t *testing.T) {
 	tables := []string{"chanq__queues", "chanq__consumers", "chanq__samples", "chanq__slots", "chanq_sorted"}
 	for _, c := range []struct {
