@@ -46,6 +46,43 @@ type Figures struct {
 	Dead      []chanqadmin.Entry  // dead messages, the last of at most 100; if no key is held, of at most one
 	Behind    []chanqadmin.Entry  // ready messages, the first of at most 1,000, if dead messages hold keys
 	Retried   []chanqadmin.Entry  // scheduled messages, the first of at most 100
+
+	Seen Seen // see Follow
+}
+
+// Seen is when looks at an ordered queue first saw that messages were leased: the rows do not say since when.
+type Seen map[attempt]time.Time
+
+type attempt struct {
+	id     chanq.ID
+	number int
+}
+
+// Follow sets Seen. last is that of the look before. Without it, no single message of an ordered queue counts as stuck.
+func (f *Figures) Follow(last Seen) {
+	if f.Err != nil {
+		f.Seen = last
+		return
+	}
+	f.Seen = Seen{}
+	for i := range f.Leased {
+		if m := &f.Leased[i]; m.HeldSince.IsZero() {
+			key := attempt{m.ID, m.Attempts}
+			at, known := last[key]
+			if !known {
+				at = f.Now
+			}
+			f.Seen[key] = at
+		}
+	}
+}
+
+// since returns since when a message has been leased, at least. Zero: not known.
+func (f *Figures) since(m *chanqadmin.Entry) time.Time {
+	if m.HeldSince.IsZero() {
+		return f.Seen[attempt{m.ID, m.Attempts}]
+	}
+	return m.HeldSince
 }
 
 const (

@@ -59,6 +59,7 @@ const (
 	failSome     = 20              // percent of them that fail: a warning
 	failMost     = 50              // percent: a failure
 	failTimes    = 8               // attempts of one message, whatever becomes of others: about 2 min by default
+	failSoon     = 3               // attempts of one message, if at least as many attempts fail as succeed
 	shownOfError = 120             // characters of an error
 )
 
@@ -297,36 +298,41 @@ func (e *examination) limit() time.Duration {
 
 func (e *examination) stuck() {
 	limit, inHand := e.limit(), max(e.Stats.Leased, len(e.Leased))
+	ordered := e.Spec.Kind == chanq.KindOrdered
 	n := 0
 	var longest *chanqadmin.Entry
+	var first time.Time // since when that one has been leased
 	holders := map[chanq.ID]bool{}
 	for i := range e.Leased {
 		m := &e.Leased[i]
-		if m.HeldSince.IsZero() || m.Consumer.IsZero() || e.unheard(*m) || e.Now.Sub(m.HeldSince) < limit {
+		since := e.since(m)
+		if since.IsZero() || m.Consumer.IsZero() || e.unheard(*m) || e.Now.Sub(since) < limit {
 			continue
 		}
-		if n++; longest == nil || m.HeldSince.Before(longest.HeldSince) {
-			longest = m
+		if n++; longest == nil || since.Before(first) {
+			longest, first = m, since
 		}
 		holders[m.Consumer] = true
 	}
-	if n > 0 {
-		severity, text := Failure, "the only message in hand has been leased"
-		switch {
-		case n < inHand:
-			severity, text = Warning, fmt.Sprintf("%d of %s in hand %s been leased", n, counted(inHand, e.Stats.Limit, "message"), has(n))
-		case n > 1:
-			text = fmt.Sprintf("all %s in hand have been leased", counted(n, chanqadmin.MostListed, "message"))
-		}
-		e.stuckBy(severity, longest.HeldSince, longest, len(holders), text+" for "+lasting(e.Now.Sub(longest.HeldSince)))
-		return
-	}
-	if e.Spec.Kind == chanq.KindOrdered && len(e.Leased) > 0 && len(e.Consumers) > 0 && !e.has(ConsumerLost) && e.still(limit) {
+	if ordered && len(e.Leased) > 0 && len(e.Consumers) > 0 && !e.has(ConsumerLost) && e.still(limit) {
 		for i := range e.Leased {
 			holders[e.Leased[i].Consumer] = true
 		}
 		since := e.oldest()
 		e.stuckBy(Failure, since, &e.Leased[0], len(holders), fmt.Sprintf("%s in hand, and none was settled for %s", counted(inHand, e.Stats.Limit, "message"), lasting(e.Now.Sub(since))))
+		return
+	}
+	if n > 0 {
+		severity, text := Failure, "the only message in hand has been leased"
+		switch {
+		case ordered: // messages that are in hand for a short time are not leased in their rows
+			severity, text = Warning, counted(n, chanqadmin.MostListed, "message")+" "+has(n)+" been leased"
+		case n < inHand:
+			severity, text = Warning, fmt.Sprintf("%d of %s in hand %s been leased", n, counted(inHand, e.Stats.Limit, "message"), has(n))
+		case n > 1:
+			text = fmt.Sprintf("all %s in hand have been leased", counted(n, chanqadmin.MostListed, "message"))
+		}
+		e.stuckBy(severity, first, longest, len(holders), text+" for "+lasting(e.Now.Sub(first)))
 	}
 }
 
@@ -389,7 +395,7 @@ func (f *Figures) fails() tally {
 func (e *examination) failing() {
 	t := e.fails()
 	if t.share == 0 {
-		e.failsAgain()
+		e.failsAgain(t)
 		return
 	}
 	for _, s := range slices.Backward(e.Recent) { // since when at least as many failed
@@ -413,9 +419,12 @@ func (e *examination) failing() {
 	e.failure(severity, t.since, text, e.topError())
 }
 
-// failsAgain finds messages that have failed many times, in a queue where few attempts fail.
-func (e *examination) failsAgain() {
-	n, most := 0, 0
+// failsAgain finds messages that have failed many times, in a queue where few attempts fail, or there are few of them.
+func (e *examination) failsAgain(t tally) {
+	n, most, times := 0, 0, failTimes
+	if t.failed > 0 && t.failed*2 >= t.results {
+		times = failSoon
+	}
 	var one *chanqadmin.Entry
 	for _, list := range [][]chanqadmin.Entry{e.Retried, e.Leased} {
 		for i := range list {
@@ -423,7 +432,7 @@ func (e *examination) failsAgain() {
 			if list[i].State == chanqadmin.StateLeased { // the last one has not ended
 				failed--
 			}
-			if failed < failTimes {
+			if failed < times {
 				continue
 			}
 			if n++; failed > most {

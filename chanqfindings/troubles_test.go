@@ -28,6 +28,7 @@ var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.EmulatorVer
 type ward struct {
 	*trouble.Ward
 	last map[string][]chanqfindings.Finding
+	seen map[string]chanqfindings.Seen
 }
 
 // soon is how long after its threshold a finding may appear, and how long after the end of its fault it may last.
@@ -40,7 +41,9 @@ var none = kinds{}
 // found looks at a queue.
 func (w *ward) found(queue string) kinds {
 	w.Helper()
-	w.last[queue] = chanqfindings.Of(chanqfindings.Look(w.Soon(), w.Queues[queue]), w.Limits, time.Now())
+	f := chanqfindings.Look(w.Soon(), w.Queues[queue])
+	f.Follow(w.seen[queue])
+	w.seen[queue], w.last[queue] = f.Seen, chanqfindings.Of(f, w.Limits, time.Now())
 	list := kinds{}
 	for _, f := range w.last[queue] {
 		require.NotEmpty(w, f.Text)
@@ -73,7 +76,7 @@ func (w *ward) becomes(within time.Duration, before, want kinds) chanqfindings.F
 
 // admit returns a ward without queues.
 func admit(world *testdb.World) *ward {
-	return &ward{trouble.NewWard(world, chanq.Hooks{}), map[string][]chanqfindings.Finding{}}
+	return &ward{trouble.NewWard(world, chanq.Hooks{}), map[string][]chanqfindings.Finding{}, map[string]chanqfindings.Seen{}}
 }
 
 // hospital runs a test with a healthy queue and one in trouble.
@@ -137,6 +140,29 @@ func TestAMessageThatFailsAgainAndAgainIsFound(t *testing.T) {
 	}
 }
 
+// Two messages fail, and a third one does not. Before the eighth attempt two minutes pass.
+func TestMessagesThatFailAgainAreFoundWithLittleTraffic(t *testing.T) {
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		t.Run(kind.String(), func(t *testing.T) {
+			hospital(t, engines, func(w *ward) {
+				q := w.Orders(chanq.Config{Spec: chanq.Spec{Kind: kind}})
+				var fixed atomic.Bool
+				w.Handle(q, chanq.ConsumerConfig{}, 2, func(_ context.Context, l *chanq.Lease[string]) error {
+					if l.Body == "invoice" && !fixed.Load() {
+						return errors.New("status 403")
+					}
+					return nil
+				})
+				testdb.Send(w, q, testdb.Texts("invoice", "card", "invoice")...)
+				f := w.becomes(30*time.Second+soon, none, kinds{chanqfindings.Failing})
+				require.Regexp(w, `^(1 message has|2 messages have) failed (up to )?[3-6] times in .+: status 403$`, f.Text)
+				fixed.Store(true)
+				w.becomes(2*time.Minute, kinds{chanqfindings.Failing}, none)
+			})
+		})
+	}
+}
+
 // stuckIn is how long after the start a message counts as stuck.
 func (w *ward) stuckIn() time.Duration { return max(w.Limits.Stuck, time.Minute) + soon }
 
@@ -167,16 +193,24 @@ func stuck(t *testing.T, messages int) {
 }
 
 func TestOneMessageOfSeveralThatIsStuckIsFound(t *testing.T) {
-	hospital(t, engines, func(w *ward) {
-		end := trouble.OneStuck(w.Ward)
-		f := w.becomes(w.stuckIn(), none, kinds{chanqfindings.Stuck})
-		require.Regexp(w, `^(1 of \d+ messages in hand has|the only message in hand has) been leased for .*, by web-6$`, f.Text)
-		if w.Engine.Bubble {
-			require.Equal(w, chanqfindings.Warning, f.Severity)
-		}
-		end()
-		w.becomes(soon, kinds{chanqfindings.Stuck}, none)
-	})
+	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+		t.Run(kind.String(), func(t *testing.T) {
+			hospital(t, engines, func(w *ward) {
+				end := trouble.OneStuck(w.Ward, kind)
+				f := w.becomes(w.stuckIn()+15*time.Second, none, kinds{chanqfindings.Stuck}) // an ordered one is leased in its row after that
+				if kind == chanq.KindOrdered {
+					require.Regexp(w, `^1 message has been leased for .*, by web-6$`, f.Text)
+				} else {
+					require.Regexp(w, `^(1 of \d+ messages in hand has|the only message in hand has) been leased for .*, by web-6$`, f.Text)
+				}
+				if w.Engine.Bubble {
+					require.Equal(w, chanqfindings.Warning, f.Severity)
+				}
+				end()
+				w.becomes(soon, kinds{chanqfindings.Stuck}, none)
+			})
+		})
+	}
 }
 
 // The consumer has leases of ten minutes. Its program does not run any more: none of its statements arrives.

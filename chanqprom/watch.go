@@ -103,7 +103,9 @@ func (l *look) collect(ctx context.Context, cfg Config) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.found.At) >= cfg.MaxAge {
+		last := l.found.Seen
 		l.found = l.source.figures(ctx)
+		l.found.Follow(last)
 	}
 	now := time.Now()
 	return seen{l.source.Label(), l.found, l.say(chanqfindings.Of(l.found, cfg.Limits, now), now), l.here}

@@ -44,6 +44,7 @@ type watched struct {
 	hour     *reader[[]chanqadmin.Sample] // for the overview
 	spans    map[string]*reader[[]chanqadmin.Sample]
 	findings *reader[[]chanqfindings.Finding]
+	seen     chanqfindings.Seen // of the last look; used by the reads of findings only
 	// looks and changes, of capacity turnsAtOnce, have a value for each request that uses the database: a change does not wait for searches.
 	looks, changes chan struct{}
 }
@@ -210,7 +211,12 @@ func (s *store) newWatched(name string) *watched {
 		return stats, err
 	})
 	w.stats.begin = s.placeOf(w)
-	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) ([]chanqfindings.Finding, error) { return s.found(s.look(ctx, w)), nil })
+	w.findings = newReader(s.life, 2*figuresEvery, func(ctx context.Context) ([]chanqfindings.Finding, error) {
+		f := s.look(ctx, w)
+		f.Follow(w.seen)
+		w.seen = f.Seen
+		return s.found(f), nil
+	})
 	w.findings.begin, w.findings.within = s.placeToLook(w), 2*chanqfindings.Patience
 	w.details = newReader(s.life, figuresEvery, func(ctx context.Context) (details, error) {
 		return using(s, w, func(q *chanqadmin.Queue) (d details, err error) {

@@ -37,10 +37,9 @@ var Faults = []Fault{
 	{"all attempts fail", engines, []chanqfindings.Kind{chanqfindings.Failing}, Retried},
 	{"handlers hang, with a backlog", engines, []chanqfindings.Kind{chanqfindings.Stuck}, func(w *Ward) func() { return AllStuck(w, chanq.KindPlain, 50) }},
 	{"handlers hang, nothing is ready", engines, []chanqfindings.Kind{chanqfindings.Stuck}, func(w *Ward) func() { return AllStuck(w, chanq.KindPlain, 4) }},
-	{"one of eight hangs", engines, []chanqfindings.Kind{chanqfindings.Stuck}, OneStuck},
+	{"one of eight hangs", engines, []chanqfindings.Kind{chanqfindings.Stuck}, func(w *Ward) func() { return OneStuck(w, chanq.KindPlain) }},
 	{"the consumer is killed", engines, []chanqfindings.Kind{chanqfindings.ConsumerLost}, func(w *Ward) func() { return Killed(w, 40) }},
 	{"a table is locked", withTables, []chanqfindings.Kind{chanqfindings.Locked}, LockedTable},
-	{"a session waits for the lock of a table", withTables, []chanqfindings.Kind{chanqfindings.Locked}, LockedBehindAWaiter},
 	{"the file is locked", withHolders, []chanqfindings.Kind{chanqfindings.Locked}, LockedFile},
 	{"no consumer runs", engines, []chanqfindings.Kind{chanqfindings.NoConsumer}, Unconsumed},
 	{"the queue is paused", engines, []chanqfindings.Kind{chanqfindings.Paused}, Paused},
@@ -112,8 +111,8 @@ func AllStuck(w *Ward, kind chanq.Kind, messages int) (end func()) {
 }
 
 // OneStuck has a consumer of which one worker of eight hangs, until the end. The others are busy.
-func OneStuck(w *Ward) (end func()) {
-	q := w.Orders(chanq.Config{})
+func OneStuck(w *Ward, kind chanq.Kind) (end func()) {
+	q := w.Orders(chanq.Config{Spec: chanq.Spec{Kind: kind}})
 	takes := 2 * time.Second
 	if !w.Engine.Bubble {
 		takes = 200 * time.Millisecond
