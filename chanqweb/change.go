@@ -112,6 +112,10 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	if d.plain && kind == chanq.KindOrdered {
 		return nil, errForm
 	}
+	frees := d.of && kind == chanq.KindOrdered
+	if frees {
+		d.ask += " Its slots become free as well, with messages that are not counted: those that it has had for a short time."
+	}
 	if key := v.PostForm.Get("dedup"); d.many && !d.of && key != "" {
 		if c.IDs, err = q.Find(v.ctx, bounded(key)); err != nil {
 			return nil, err
@@ -155,6 +159,9 @@ func (h *Handler) change(v *visit) (*answer, error) {
 	text := d.result(n)
 	if d.many && !d.of && n < len(c.IDs) {
 		text = d.missed(ctx, q, n, c.IDs)
+	}
+	if frees {
+		text = "The slots of the consumer are free, and " + messages(n) + " released. Another consumer takes the slots with all their messages."
 	}
 	return h.say(v, name, c, text+note), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/trouble"
 )
 
 func TestTheOverviewBeginsWithWhatIsWrong(t *testing.T) {
@@ -165,4 +166,20 @@ func TestALockedFileOfManyQueuesIsOneFinding(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Only one look after the other knows since when a message of an ordered queue is leased.
+func TestAMessageOfAnOrderedQueueThatHangsIsShown(t *testing.T) {
+	testdb.Run(t, testdb.Memory, func(w *testdb.World) {
+		ward := trouble.NewWard(w, chanq.Hooks{})
+		end := trouble.OneStuck(ward, chanq.KindOrdered)
+		s := &shop{&webshop.Shop{T: w.T, DB: w.DB, Faults: w.Faults}}
+		site := s.open(everything)
+		began := time.Now()
+		for ; !strings.Contains(site.see("/"), "1 message has been leased for "); time.Sleep(2 * time.Second) {
+			require.Less(w, time.Since(began), 2*time.Minute)
+		}
+		require.Greater(w, time.Since(began), time.Minute)
+		end()
+	})
 }

@@ -336,6 +336,29 @@ func TestTheLeasesOfAConsumerThatIsNotHeardAreReleasedOnItsPage(t *testing.T) {
 	})
 }
 
+// The rows of an ordered queue do not say which messages a consumer has had for a short time.
+func TestTheReleaseOfAConsumerOfAnOrderedQueueFreesItsSlots(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		q := shop.Queue("sorted", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
+		shop.Send(q, chanq.Message[[]byte]{Body: []byte("a")})
+		shop.Consume(q, "low", 1)
+		s := shop.open(everything)
+		_, err := shop.DB.ExecContext(t.Context(), "UPDATE chanq__consumers SET heard_at = heard_at - 60000")
+		require.NoError(t, err)
+		list, err := testdb.Admin(q).Consumers(t.Context())
+		require.NoError(t, err)
+		release := func(sure string) reply {
+			return s.post("sorted", "token", s.token("/q/sorted/"), "do", "release", "id", list[0].ID.String(), "back", "consumers", "sure", sure)
+		}
+		require.Contains(t, release("").text, "Its slots become free as well")
+		require.Contains(t, release("yes").text, "The slots of the consumer are free, and 0 messages released.")
+		list, err = testdb.Admin(q).Consumers(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, list)
+	})
+}
+
 // Nothing runs but the web UI.
 func TestTheChartsHaveTheCountsThatTheWebUIHasRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {

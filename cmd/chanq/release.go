@@ -39,7 +39,11 @@ func (a *app) release(ctx context.Context, q *chanqadmin.Queue, consumer chanq.I
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("End the leases of %s? A handler might still run.", count(found.Messages, "message"))
+	slots := ""
+	if spec, _ := q.Opened(); spec.Kind == chanq.KindOrdered {
+		slots = ", and free its slots with messages that are not counted"
+	}
+	question := fmt.Sprintf("End the leases of %s%s? A handler might still run.", count(found.Messages, "message"), slots)
 	if !yes {
 		if err := a.confirm(ctx, question); err != nil {
 			return err
