@@ -220,6 +220,21 @@ func TestAnInvalidFormIsRefused(t *testing.T) {
 }
 
 // With any content, a form redirects only to addresses of the web UI.
+func TestATextThatCannotBeSearchedIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShop(t).open(everything)
+		for text, says := range map[string]string{
+			"": "The text has 0 bytes: it must have from 1 to ", strings.Repeat("x", 1_000_000): " bytes: it must have from 1 to ",
+			"a%00": "The text is not in UTF-8, or has a zero character.", "%ff": "The text is not in UTF-8, or has a zero character.",
+		} {
+			r := s.get("/q/mail/find?text=" + text)
+			require.Equal(t, http.StatusBadRequest, r.StatusCode, says)
+			require.Contains(t, r.text, says)
+		}
+		require.NotContains(t, s.log.String(), "a statement failed")
+	})
+}
+
 func TestAFormDoesNotRedirectElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)

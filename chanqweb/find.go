@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/chanq/chanq"
@@ -32,8 +33,8 @@ func (h *Handler) find(v *visit) (*answer, error) {
 	switch {
 	case len(s.Text) == 0 || len(s.Text) > chanqadmin.MostSearched:
 		return nil, &refusal{http.StatusBadRequest, fmt.Sprintf("The text has %s bytes: it must have from 1 to %s.", grouped(int64(len(s.Text))), grouped(chanqadmin.MostSearched))}
-	case !utf8.ValidString(s.Text):
-		return nil, &refusal{http.StatusBadRequest, "The text is not in UTF-8."}
+	case !utf8.ValidString(s.Text) || strings.ContainsRune(s.Text, 0):
+		return nil, &refusal{http.StatusBadRequest, "The text is not in UTF-8, or has a zero character."}
 	}
 	q, kind, err := h.open(v)
 	if err != nil {
