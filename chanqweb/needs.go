@@ -120,22 +120,18 @@ func (s *store) look(ctx context.Context, w *watched) (f chanqfindings.Figures) 
 }
 
 // othersAsked is how many queues askOthers looks at, every 2 s.
-const othersAsked = 50
+const othersAsked = 60
 
 // askOthers looks at the queues that were looked at the longest ago: the overview names the findings of all queues. It looks more often at the
 // queues of its page.
-func (s *store) askOthers(ctx context.Context) (struct{}, error) {
+func (s *store) askOthers(context.Context) (struct{}, error) {
 	var list []*watched
 	for _, name := range s.names.known().Value {
 		list = append(list, s.watched(name))
 	}
 	slices.SortStableFunc(list, func(a, b *watched) int { return a.findings.known().At.Compare(b.findings.known().At) })
-	list = list[:min(len(list), othersAsked)]
-	for _, w := range list {
+	for _, w := range list[:min(len(list), othersAsked)] { // those that still wait for a place are among them
 		w.findings.ask()
-	}
-	for _, w := range list { // so that they have a pause if they take long
-		w.findings.get(ctx)
 	}
 	return struct{}{}, nil
 }
