@@ -10,7 +10,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/table"
 )
 
 // openAcks has the leases of a plain queue that AckTx has acked. Their holders might settle them after a rollback, so
@@ -69,9 +68,7 @@ func (a *openAcks) look() bool {
 	if len(leases) == 0 {
 		return false
 	}
-	seen, err := table.Table{Queue: a.cfg.Table, Part: a.of.parts.note}.Look(a.of.ending.abandoned, a.cfg.patience(),
-		lease.IDs(leases))
-	a.mind("look", err)
+	seen, err := a.lookUp(leases)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, l := range leases {

@@ -20,12 +20,10 @@ type wear struct {
 type vacuumPace struct {
 	ended  int64         // leases of the consumer that had ended at its last check
 	looked time.Duration // when that was, monotonic
-	seen   bool          // there was a check
-	last   wear          // result of the last check
+	last   *wear         // result of the last check; nil: there was none
 
-	left       int64         // dead rows that the last vacuum could not remove; 0 if it could
-	notUntil   time.Duration // no vacuum before this time, monotonic
-	tryAgainAt time.Duration // from this time on a vacuum is tried even if the dead rows have not doubled
+	left     int64         // dead rows that the last vacuum could not remove; 0: it could, or it failed
+	notUntil time.Duration // no vacuum before this time, monotonic, unless the rows that were left have doubled
 }
 
 const (
@@ -56,10 +54,10 @@ func (p *vacuumPace) due(now time.Duration, ended int64) bool {
 
 // worth records the result of a check, and reports that the table should be vacuumed now.
 func (p *vacuumPace) worth(now time.Duration, w wear) bool {
-	before, first := p.last, !p.seen
-	p.last, p.seen = w, true
+	before := p.last
+	p.last = &w
 	switch {
-	case first:
+	case before == nil:
 		return false // it is unknown whether consumers have vacuumed before
 	case w.vacuums != before.vacuums:
 		p.note(now, 0, before.dead)
@@ -67,16 +65,14 @@ func (p *vacuumPace) worth(now time.Duration, w wear) bool {
 	case w.dead < wornOut+w.live:
 		p.left = 0
 		return false
-	case now < p.notUntil:
-		return false
 	}
-	return p.left == 0 || w.dead >= 2*p.left || now >= p.tryAgainAt
+	return now >= p.notUntil || p.left > 0 && w.dead >= 2*p.left
 }
 
 // done records a vacuum of this consumer, and the result of the check after it.
 func (p *vacuumPace) done(now, took time.Duration, w wear) {
 	before := p.last
-	p.last = w
+	p.last = &w
 	if w.vacuums != before.vacuums { // otherwise another session is vacuuming, and this vacuum was skipped
 		p.note(now, took, before.dead)
 	}
@@ -84,15 +80,15 @@ func (p *vacuumPace) done(now, took time.Duration, w wear) {
 
 // failed records a failed vacuum.
 func (p *vacuumPace) failed(now, took time.Duration) {
-	p.notUntil = now + max(restVainLeast, restAfterVain*took)
+	p.left, p.notUntil = 0, now+restVain(took)
 }
+
+func restVain(took time.Duration) time.Duration { return max(restVainLeast, restAfterVain*took) }
 
 // note compares the dead rows after a vacuum with those before it.
 func (p *vacuumPace) note(now, took time.Duration, before int64) {
-	p.left = 0
-	p.notUntil = now + took
+	p.left, p.notUntil = 0, now+took
 	if p.last.dead >= wornOut && p.last.dead >= before/2 {
-		p.left = p.last.dead
-		p.tryAgainAt = now + max(restVainLeast, restAfterVain*took)
+		p.left, p.notUntil = p.last.dead, now+restVain(took)
 	}
 }

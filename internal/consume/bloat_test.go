@@ -118,7 +118,7 @@ func TestAVacuumTakesHalfOfTheTimeAtMost(t *testing.T) {
 }
 
 func TestAVacuumThatWasLeftOutIsTriedAgain(t *testing.T) {
-	p := vacuumPace{seen: true}
+	p := vacuumPace{last: &wear{}}
 	require.True(t, p.worth(0, wear{dead: 50_000}))
 	p.done(time.Millisecond, time.Millisecond, wear{dead: 50_000}) // autovacuum is running
 	require.True(t, p.worth(3*time.Second, wear{dead: 60_000}))

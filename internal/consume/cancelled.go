@@ -5,7 +5,6 @@ import (
 
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
-	"github.com/chanq/chanq/internal/table"
 )
 
 // watchTicks is into how many parts watch divides its pause.
@@ -20,7 +19,7 @@ const watchTicks = 4
 func (t tasks) watch(ctx context.Context) {
 	var taken [watchTicks]int64 // at the last ticks
 	for i, from := 0, int64(0); ctx.Err() == nil; i = (i + 1) % watchTicks {
-		batch.Sleep(ctx, max(t.cfg.PollEvery, lookLeast)/watchTicks)
+		batch.Sleep(ctx, max(t.PollEvery, lookLeast)/watchTicks)
 		to := taken[i]
 		taken[i] = t.of.feed.Taken()
 		if i == 0 {
@@ -40,9 +39,7 @@ func (t tasks) endCancelled(from, to int64) {
 	if len(held) == 0 {
 		return
 	}
-	seen, err := table.Table{Queue: t.cfg.Table, Part: t.of.parts.note}.Look(t.of.ending.abandoned, t.cfg.patience(),
-		lease.IDs(held))
-	t.mind("look", err)
+	seen, err := t.lookUp(held)
 	for _, l := range held {
 		if err == nil && l.Row(seen).Cancels(l) {
 			t.of.owner.Lose(l, lease.Lost)

@@ -20,8 +20,8 @@ import (
 //     the slots at the end;
 //   - the feed, which decodes bodies and sends leases on the channel;
 //   - the goroutines of the settler, the extender and the pipes (internal/settle);
-//   - the heartbeat, the trimmer, the look-ups of acks in transactions and of cancelled messages, and on PostgreSQL
-//     the vacuumer;
+//   - heartbeats, trims, the look-ups of acks in transactions and of cancelled messages, and on PostgreSQL
+//     vacuums;
 //   - one for events about lost leases, outages and isolated settles while there are events to report.
 //
 // A statement that does not return is left to a goroutine of internal/session.
@@ -86,7 +86,7 @@ func New(cfg Config) (*Consumer, error) {
 	o := &owner{Observer: cfg.Observer, of: c, neighbour: claim.Join(cfg.Signals.Key)}
 	c.owner = o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Observer
-	o.openAcks = &openAcks{tasks: tasks{c, &c.cfg, c.load.stop}, leases: map[*lease.Lease]bool{}}
+	o.openAcks = &openAcks{tasks: tasks{c, &c.cfg}, leases: map[*lease.Lease]bool{}}
 	o.makeSettles()
 	c.newClaims()
 	return c, nil
@@ -121,13 +121,13 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	var claiming, feeding, finishing, rest base.Group
 	rest.Go(o.settler.Run)
 	rest.Go(o.extender.Run)
-	t := tasks{c, &c.cfg, c.load.stop}
-	rest.Go(func() { (&heartbeat{tasks: t}).run(attending) })
+	t := tasks{c, &c.cfg}
+	rest.Go(func() { t.heartbeats(attending) })
 	rest.Go(func() { o.openAcks.run(attending) })
 	rest.Go(func() { t.watch(attending) })
-	rest.Go((&trimmer{tasks: t}).run)
+	rest.Go(t.trims)
 	if c.cfg.Table.SQL.Bloat().Text != "" {
-		rest.Go((&vacuumer{tasks: t}).run)
+		rest.Go(t.vacuums)
 	}
 	claimed := make(chan struct{})
 	claiming.Go(func() {

@@ -12,67 +12,62 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// heartbeat maintains the consumer's row, and reads the policy of the queue.
-type heartbeat struct {
-	tasks
-	known sqlbatch.Policy // as of the last heartbeat
-}
-
 // heardEvery is the maximum time between two heartbeats, whatever LeaseFor is. A consumer of a plain queue is listed
 // for sqlbatch.HeardFor after one; one that owns slots as long as its membership lasts.
 const heardEvery = sqlbatch.HeardFor * 2 / 5
 
-// run sends heartbeats until ctx ends. Then it removes the consumer's row, unless the consumer was abandoned: messages
-// might still be leased. The consumer's end waits for that last statement, and nothing else waits for run.
-func (h *heartbeat) run(ctx context.Context) {
-	chore := h.cfg.Task("consumers", "join")
+// heartbeats maintains the consumer's row, and reads the policy of the queue, until ctx ends. Then it removes the row,
+// unless the consumer was abandoned: messages might still be leased. The consumer's end waits for that last statement,
+// and nothing else waits for heartbeats.
+func (t tasks) heartbeats(ctx context.Context) {
+	chore := t.Task("consumers", "join")
 	defer chore.End()
-	former, _ := h.of.membership.Until()
+	former, _ := t.of.membership.Until()
 	for ctx.Err() == nil {
-		as, pause := h.cfg.Row, min(h.cfg.LeaseFor/3, heardEvery)
-		if h.of.owner.slots == nil {
+		as, pause := t.Row, min(t.LeaseFor/3, heardEvery)
+		if t.of.owner.slots == nil {
 			as.For = sqlbatch.HeardFor
 		}
-		as.ID = h.of.membership.Next(h.cfg.NewID) // the slots and leases of a lost membership are not its own
+		as.ID = t.of.membership.Next(t.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()
-		_, err := h.do(ctx, h.cfg.patience(), h.cfg.Table.SQL.Join(as), nil)
-		h.report(chore, "join", err)
-		if h.of.owner.slots != nil {
-			pause = h.keepSlots(began, pause, err)
+		_, err := t.do(ctx, t.patience(), t.Table.SQL.Join(as), nil)
+		t.report(chore, "join", err)
+		if t.of.owner.slots != nil {
+			pause = t.keepSlots(began, pause, err)
 		}
 		if err == nil {
 			joined := base.Now()
 			if as.ID != former {
 				// A late heartbeat might have prolonged it in the database
-				_, err := h.do(ctx, h.cfg.patience(), h.cfg.Table.SQL.Leave(former), nil)
-				h.mind("leave", err) // otherwise it expires there
+				_, err := t.do(ctx, t.patience(), t.Table.SQL.Leave(former), nil)
+				t.mind("leave", err) // otherwise it expires there
 				former = as.ID
 			}
-			h.mind("join", h.learnPolicy(ctx, h.cfg.patience()))
+			t.mind("join", t.learnPolicy(ctx))
 			pause -= base.Now() - joined // these do not delay the next heartbeat
 		}
 		batch.Sleep(ctx, pause)
 	}
-	if h.of.ending.abandoned.Err() == nil {
+	if t.of.ending.abandoned.Err() == nil {
 		// A failure does not matter: the row expires.
-		id, _ := h.of.membership.Until()
-		_, err := h.do(h.of.ending.abandoned, min(h.cfg.StatementTimeout, StoreFor), h.cfg.Table.SQL.Leave(id), nil)
-		if err == nil && h.of.owner.slots != nil {
-			h.cfg.Signals.Wake() // its slots are free, and the shares of other consumers are greater
+		id, _ := t.of.membership.Until()
+		_, err := t.do(t.of.ending.abandoned, min(t.StatementTimeout, StoreFor), t.Table.SQL.Leave(id), nil)
+		if err == nil && t.of.owner.slots != nil {
+			t.Signals.Wake() // its slots are free, and the shares of other consumers are greater
 		}
 	}
 }
 
 // keepSlots applies a heartbeat of the owner of slots, which began at began. It returns the pause until the next one.
-func (h *heartbeat) keepSlots(began, pause time.Duration, err error) time.Duration {
+func (t tasks) keepSlots(began, pause time.Duration, err error) time.Duration {
 	if err != nil {
 		return pause / 4
 	}
-	begins, lasts := h.of.membership.Joined(lease.After(began, h.cfg.LeaseFor))
+	begins, lasts := t.of.membership.Joined(lease.After(began, t.LeaseFor))
 	if begins {
-		h.of.owner.slots.Hurry() // slots might be free
+		t.of.owner.slots.Hurry() // slots might be free
 	}
-	h.of.owner.extender.Wake() // leases may last longer now
+	t.of.owner.extender.Wake() // leases may last longer now
 	if !lasts {
 		return 0
 	}
@@ -85,20 +80,19 @@ var ErrNoQueue = errors.New("the database has no such queue")
 // learnPolicy reads the policy of the queue, which operators can change. A failed read is repeated with the next
 // heartbeat. If the queue does not exist, the consumer ends: without slots it runs no other statement that would detect
 // that.
-func (h *heartbeat) learnPolicy(ctx context.Context, timeout time.Duration) error {
+func (t tasks) learnPolicy(ctx context.Context) error {
 	var found table.Stored
-	_, err := h.do(ctx, timeout, h.cfg.Table.SQL.Version(), found.Scan)
+	_, err := t.do(ctx, t.patience(), t.Table.SQL.Version(), found.Scan)
 	if err != nil {
 		return err
 	}
 	if found.Version == 0 {
-		h.of.Broken("join", ErrNoQueue)
+		t.of.Broken("join", ErrNoQueue)
 		return nil
 	}
-	h.cfg.Table.SetPolicy(found.Policy)
-	if h.of.owner.slots != nil && found.Policy != h.known {
-		h.of.owner.slots.PolicyChanged()
+	t.Table.SetPolicy(found.Policy)
+	if t.of.owner.slots != nil {
+		t.of.owner.slots.PolicyChanged()
 	}
-	h.known = found.Policy
 	return nil
 }

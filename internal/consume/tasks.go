@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
+	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// tasks is shared by the tasks of a consumer that no delivery waits for: heartbeat, trimmer, vacuumer and openAcks.
-// They use sessions of kind Note, so that neither claims nor settles wait for a session.
+// tasks are what a consumer does that no delivery waits for: heartbeats, trims, vacuums and look-ups. They use sessions
+// of kind Note, so that neither claims nor settles wait for a session.
 type tasks struct {
-	of   *Consumer
-	cfg  *Config
-	stop context.Context
+	of *Consumer
+	*Config
 }
 
 // do runs a statement with low priority, and returns how long it took.
@@ -25,6 +26,14 @@ func (t tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statem
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return t.of.parts.note.RunPatient(ctx, st, scan)
+}
+
+// lookUp looks up the rows of leases.
+func (t tasks) lookUp(leases []*lease.Lease) (table.Seen, error) {
+	seen, err := table.Table{Queue: t.Table, Part: t.of.parts.note}.Look(t.of.ending.abandoned, t.patience(),
+		lease.IDs(leases))
+	t.mind("look", err)
+	return seen, err
 }
 
 // spareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases

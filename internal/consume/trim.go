@@ -13,50 +13,43 @@ import (
 // trimRows is the maximum number of messages that a step deletes. It halves after a failed step, for large bodies.
 const trimRows = 1000
 
-// trimmer deletes dead and done messages that the queue's policy does not keep, and returns free pages. It keeps no
-// session.
-type trimmer struct {
-	tasks
-	doneUpTo, deadUpTo int64 // when the last deleted messages had ended, in Unix ms
-	most               int   // maximum number of messages of the next step
-}
-
-// run trims once a minute. Each round begins where the last one ended, so that it does not walk over deleted rows.
-// Every 60th round begins at the beginning, for rows that another session had locked, or archived in a long
-// transaction.
-func (t *trimmer) run() {
+// trims deletes dead and done messages that the queue's policy does not keep, and returns free pages, once a minute. It
+// keeps no session. Each round begins where the last one ended, so that it does not walk over deleted rows. Every 60th
+// round begins at the beginning, for rows that another session had locked, or archived in a long transaction.
+func (t tasks) trims() {
 	const whole = 60
-	chore := t.cfg.Task("trim", "trim")
+	chore := t.Task("trim", "trim")
 	defer chore.End()
-	t.most = trimRows
-	for round := 1; t.stop.Err() == nil; round++ {
-		p := t.cfg.Table.Policy()
+	most := trimRows             // of the next step
+	var doneUpTo, deadUpTo int64 // when the last deleted messages had ended, in Unix ms
+	for round := 1; t.of.load.stop.Err() == nil; round++ {
+		p := t.Table.Policy()
 		every := time.Minute
 		for _, age := range []time.Duration{p.Retain, p.RetainDead} {
 			if age > 0 {
 				every = max(time.Second, min(every, age))
 			}
 		}
-		batch.Sleep(t.stop, every/2+rand.N(every))
-		p = t.cfg.Table.Policy() // it might have changed
+		batch.Sleep(t.of.load.stop, every/2+rand.N(every))
+		p = t.Table.Policy() // it might have changed
 		if round%whole == 0 {
-			t.doneUpTo, t.deadUpTo = 0, 0
+			doneUpTo, deadUpTo = 0, 0
 		}
-		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &t.doneUpTo),
-			t.trim(sqlbatch.Dead, p.RetainDead, &t.deadUpTo), t.shrink()))
+		t.report(chore, "trim", cmp.Or(t.trim(sqlbatch.Done, p.Retain, &doneUpTo, &most),
+			t.trim(sqlbatch.Dead, p.RetainDead, &deadUpTo, &most), t.shrink()))
 	}
 }
 
 // trim deletes messages of a state that ended longer ago than age, in steps. Each step begins where the last one ended.
 // Other sessions can write between steps. A failed step is repeated from its beginning: its rows might precede the
 // error, and still exist. An age of 0 keeps all.
-func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) error {
+func (t tasks) trim(state sqlbatch.State, age time.Duration, after *int64, most *int) error {
 	if age == 0 {
 		return nil
 	}
-	for rows := t.most; t.stop.Err() == nil; rows = t.most {
+	for rows := *most; t.of.load.stop.Err() == nil; rows = *most {
 		deleted, last := 0, *after
-		_, err := t.do(t.stop, t.cfg.spareTimeout(), t.cfg.Table.SQL.Trim(state, age, rows, *after),
+		_, err := t.do(t.of.load.stop, t.spareTimeout(), t.Table.SQL.Trim(state, age, rows, *after),
 			func(r *sql.Rows) error {
 				var id sql.RawBytes
 				var place int64
@@ -66,10 +59,10 @@ func (t *trimmer) trim(state sqlbatch.State, age time.Duration, after *int64) er
 				return err
 			})
 		if err != nil {
-			t.most = max(1, rows/2)
+			*most = max(1, rows/2)
 			return err
 		}
-		*after, t.most = last, min(trimRows, 2*rows)
+		*after, *most = last, min(trimRows, 2*rows)
 		if deleted < rows {
 			return nil
 		}
@@ -83,15 +76,15 @@ const shrinkRest = 4
 
 // shrink returns free pages of the file to the file system, if the database does not, in steps that hold the write
 // lock.
-func (t *trimmer) shrink() error {
-	step := t.cfg.Table.SQL.Shrink()
-	for returned := sqlbatch.ShrinkPages; step.Text != "" && returned == sqlbatch.ShrinkPages && t.stop.Err() == nil; {
+func (t tasks) shrink() error {
+	step, stop := t.Table.SQL.Shrink(), t.of.load.stop
+	for returned := sqlbatch.ShrinkPages; step.Text != "" && returned == sqlbatch.ShrinkPages && stop.Err() == nil; {
 		returned = 0
-		took, err := t.do(t.stop, t.cfg.spareTimeout(), step, func(*sql.Rows) error { returned++; return nil })
+		took, err := t.do(stop, t.spareTimeout(), step, func(*sql.Rows) error { returned++; return nil })
 		if err != nil {
 			return err
 		}
-		batch.Sleep(t.stop, shrinkRest*took)
+		batch.Sleep(stop, shrinkRest*took)
 	}
 	return nil
 }

@@ -12,23 +12,18 @@ import (
 	"github.com/chanq/chanq/internal/batch"
 )
 
-// vacuumer keeps dead rows from growing the live table if the database removes them by a vacuum. Each consumer checks
-// by itself; the database lets one session of all processes vacuum at a time. A consumer that took no message runs no
-// statement.
-type vacuumer struct {
-	tasks
-	pace vacuumPace
-}
-
-// run checks until the consumer stops, which cancels the running statement.
-func (v *vacuumer) run() {
-	chore := v.cfg.Task("vacuum", "vacuum")
+// vacuums keeps dead rows from growing the live table if the database removes them by a vacuum. Each consumer checks by
+// itself; the database lets one session of all processes vacuum at a time. A consumer that took no message runs no
+// statement. The end of the consumer cancels the running one.
+func (t tasks) vacuums() {
+	var pace vacuumPace
+	chore := t.Task("vacuum", "vacuum")
 	defer chore.End()
-	every := v.cfg.VacuumEvery
-	for v.stop.Err() == nil {
-		batch.Sleep(v.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
-		if ended := v.of.owner.pace.Ended(); v.stop.Err() == nil && v.pace.due(base.Now(), ended) {
-			v.vacuumIfWorn(chore)
+	every := t.VacuumEvery
+	for t.of.load.stop.Err() == nil {
+		batch.Sleep(t.of.load.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
+		if ended := t.of.owner.pace.Ended(); t.of.load.stop.Err() == nil && pace.due(base.Now(), ended) {
+			t.vacuumIfWorn(chore, &pace)
 		}
 	}
 }
@@ -42,11 +37,11 @@ const (
 )
 
 // vacuumIfWorn checks the table, vacuums it if that is worth the time, and checks it again.
-func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
-	w, err := v.wear()
-	if err != nil || !v.pace.worth(base.Now(), w) {
+func (t tasks) vacuumIfWorn(chore *base.Task, pace *vacuumPace) {
+	w, err := t.wear()
+	if err != nil || !pace.worth(base.Now(), w) {
 		if err != nil {
-			v.report(chore, "vacuum", err)
+			t.report(chore, "vacuum", err)
 		}
 		return
 	}
@@ -55,34 +50,34 @@ func (v *vacuumer) vacuumIfWorn(chore *base.Task) {
 			w.denied))
 		return
 	}
-	done, ok := v.of.parts.note.Turn()
+	done, ok := t.of.parts.note.Turn()
 	if !ok {
 		return // a vacuum of another queue is running
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(v.stop, vacuumTimeout)
+	ctx, cancel := context.WithTimeout(t.of.load.stop, vacuumTimeout)
 	defer cancel()
 	began := base.Now()
-	err = v.of.parts.note.Run(ctx, v.cfg.Table.SQL.Vacuum(), nil)
+	err = t.of.parts.note.Run(ctx, t.Table.SQL.Vacuum(), nil)
 	took := base.Now() - began
 	if err == nil {
-		batch.Sleep(v.stop, wearDelay)
-		w, err = v.wear()
+		batch.Sleep(t.of.load.stop, wearDelay)
+		w, err = t.wear()
 	}
-	if v.stop.Err() != nil {
+	if t.of.load.stop.Err() != nil {
 		return // not a failure
 	}
-	v.report(chore, "vacuum", err)
+	t.report(chore, "vacuum", err)
 	if err != nil {
-		v.pace.failed(base.Now(), took)
+		pace.failed(base.Now(), took)
 		return
 	}
-	v.pace.done(base.Now(), took, w)
+	pace.done(base.Now(), took, w)
 }
 
 // wear reads the figures of the table. A missing table has none.
-func (v *vacuumer) wear() (w wear, err error) {
-	_, err = v.do(v.stop, v.cfg.StatementTimeout, v.cfg.Table.SQL.Bloat(), func(rows *sql.Rows) error {
+func (t tasks) wear() (w wear, err error) {
+	_, err = t.do(t.of.load.stop, t.StatementTimeout, t.Table.SQL.Bloat(), func(rows *sql.Rows) error {
 		var denied sql.NullString
 		err := rows.Scan(&w.dead, &w.live, &w.vacuums, &denied)
 		w.denied = denied.String
