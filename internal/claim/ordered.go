@@ -58,13 +58,8 @@ func (r *Ordered) next() (stopped bool) {
 	}
 	quiet := !r.cfg.holds()
 	did, failure := r.step(b)
-	switch {
-	case did.Failed:
-		r.pace.size.Failed(did.Asked)
-	case did.Contents > 0:
-		r.pace.size.Worked(did.Asked, did.Took, r.cfg.patience())
-		r.pace.brought(did.Contents, did.Bytes)
-		r.pace.lapsedHeld = did.Lapsed
+	if did.Failed > 0 {
+		r.pace.size.Failed(did.Failed)
 	}
 	switch {
 	case failure != nil && table.IsPermanent(failure.Class):
@@ -91,7 +86,6 @@ func (r *Ordered) step(b order.Budget) (did Did, failure *batch.Failure) {
 		}
 		return err
 	})
-	r.slots.took.Add(int64(did.Took))
 	if did.Looked {
 		r.pace.looks.Add(1)
 	}

@@ -24,12 +24,8 @@ type Did struct {
 	Looked    bool // the slots were checked
 	Read      bool // the statement was a read of new messages, and not a part of a slow one
 	Walked    bool // the consumer was alive and owned the slots, and the queue was not paused: see order.Answer
-	Asked     int  // number of messages whose contents it may return; 0: none
-	Failed    bool // the next statement is to ask for fewer
+	Failed    int  // it failed to read the contents of so many messages, and the next one is to ask for fewer; 0: no
 	Contents  int  // messages returned with contents
-	Bytes     int  // of their bodies
-	Lapsed    bool // one of them has lost a lease
-	Took      time.Duration
 }
 
 // Step runs the next statement, if one is due, and processes its answer. Statements take and return slots, and read
@@ -69,28 +65,37 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 		return Did{}, nil
 	}
 	isRead := t.Kind == order.Read || t.Kind == order.Refill
-	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow, Asked: t.Rows}
+	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow}
+	asked := t.Rows // messages whose contents it may return
 	if t.Kind == order.Fetch {
-		did.Asked = len(t.Messages)
+		asked = len(t.Messages)
 	}
 	began := base.Now()
 	a := table.Answer{Answer: order.Answer{Redriven: -1}}
 	err = r.table.Do(s.term.ID, t, s.cfg.inline(t.Rows), &a)
-	did.Took = base.Now() - began
+	took := base.Now() - began
+	s.took.Add(int64(took))
 	var result *order.Answer
 	if err == nil && s.lasts() {
 		result = &a.Answer
-		did.Walked, did.Contents, did.Bytes = a.Walked, a.Contents, a.Bytes
-		did.Lapsed = a.Lapsed && t.Kind == order.Fetch // after its mark
+		if did.Walked, did.Contents = a.Walked, a.Contents; a.Contents > 0 {
+			r.pace.size.Worked(asked, took, r.cfg.patience())
+			r.pace.brought(a.Contents, a.Bytes)
+			r.pace.lapsedHeld = a.Lapsed && t.Kind == order.Fetch // after its mark
+		}
 	}
 	blocked := err != nil && r.rolledBack(err)
 	waited := blocked && isRead && s.cfg.Traits.WatermarkFirst // only there reads wait for locked rows
 	unread := r.unreadable(t, err)
-	did.Failed = did.Asked > 0 && err != nil
+	if err != nil {
+		did.Failed = asked
+	}
 	s.change(func(now time.Duration) {
 		switch {
 		case waited:
-			did.Failed = !s.seq.Blocked(t) && did.Failed
+			if s.seq.Blocked(t) {
+				did.Failed = 0
+			}
 		case unread != nil:
 			s.seq.Unreadable(t.Messages[0], unread, now)
 		case err != nil && !blocked && !table.DidNotRun(err):

@@ -476,8 +476,8 @@ func TestOnlyTheMessageThatCannotBeReadFails(t *testing.T) {
 		most, unread := 100, map[byte]bool{}
 		for range 100 {
 			did, _ := f.reader.Step(order.Budget{Room: most, Items: most, Fetch: most, Rows: most, Poll: true})
-			if did.Failed {
-				most = max(1, did.Asked/2)
+			if did.Failed > 0 {
+				most = max(1, did.Failed/2)
 			}
 			time.Sleep(100 * time.Millisecond)
 			_, all := f.deliver()
