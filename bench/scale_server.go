@@ -27,7 +27,7 @@ func statementKinds(s *store, places []place) map[string]string {
 		if p.Slots > 0 {
 			kinds[q.Slots().Text], kinds[q.TakeSlots([16]byte{}, 0, nil).Text], kinds[q.GiveSlots([16]byte{}, nil).Text] = "slots", "take", "give"
 			kinds[q.Read(sqlbatch.ReadParams{}).Text] = "read"
-			kinds[q.Refill(sqlbatch.RefillParams{}).Text], kinds[q.Fetch([16]byte{}, nil, nil).Text] = "refill", "fetch"
+			kinds[q.Refill(sqlbatch.ReadParams{}).Text], kinds[q.Fetch([16]byte{}, nil, nil).Text] = "refill", "fetch"
 			kinds[q.LookOrdered([16]byte{}, nil, nil).Text], kinds[q.HeldKeys(nil, nil).Text] = "look", "held"
 			kinds[q.MarkOrdered([16]byte{}, nil).Text], kinds[q.ReleaseOrdered([16]byte{}, nil, false).Text], kinds[q.Reach(0, 1).Text] = "mark", "release", "reach"
 		}

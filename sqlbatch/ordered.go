@@ -40,29 +40,19 @@ type OwnedSlot struct {
 	Doubt bool
 }
 
-// ReadParams are the values of a read.
+// ReadParams are the values of a read, or of a refill: of its rows at most Rows are returned, and it has no Cursor and no Behind.
 type ReadParams struct {
 	Consumer [16]byte
 	Slots    []OwnedSlot
 	// Rows with a number greater than From and up to Upto are read. Those up to Cursor are returned without contents, at most Behind of
 	// them. Of the others, at most Rows are returned.
 	From, Cursor, Upto int64
-	Rows               int      // at most Traits.ClaimRows
-	Behind             int      // at most MostWalked
-	Old                int64    // rows up to this number are returned without contents
-	Keys               []string // rows above Cursor with one of these order keys are left out: see MostWalked; at most MostKeys
-	Inline             int      // rows with a larger body are returned without contents
-}
-
-// RefillParams are the values of a refill.
-type RefillParams struct {
-	Consumer   [16]byte
-	Slots      []OwnedSlot
-	From, Upto int64    // the rows that are walked have a number greater than From, and up to Upto
-	Rows       int      // the most rows that are returned; at most Traits.ClaimRows
-	Old        int64    // rows up to this number are returned without contents
-	Keys       []string // their order keys; at most MostKeys
-	Inline     int      // rows with a larger body are returned without contents
+	Rows               int   // at most Traits.ClaimRows
+	Behind             int   // at most MostWalked
+	Old                int64 // rows up to this number are returned without contents
+	// Order keys; at most MostKeys. A read leaves out rows above Cursor with one of them: see MostWalked. A refill returns only their rows.
+	Keys   []string
+	Inline int // rows with a larger body are returned without contents
 }
 
 // MostWalked is the most rows that a refill walks, and the most up to the cursor that a read returns. Above the cursor, a read that leaves
@@ -125,7 +115,7 @@ type ordered interface {
 	// Read returns messages of the slots that Consumer owns: of each range those with the least numbers, in any order.
 	Read(ReadParams) Statement
 	// Refill returns the messages of some keys with the least numbers, in any order, and walks at most MostWalked rows of the slots for it.
-	Refill(RefillParams) Statement
+	Refill(ReadParams) Statement
 	// Fetch returns the messages with these IDs, with their contents, whatever their size.
 	Fetch(consumer [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
 	// LookOrdered is Fetch without contents. It also returns a message whose row is locked: it is not absent. Fetch does the same on SQL

@@ -11,7 +11,7 @@ import (
 
 // OrderedTable has the statements of an Ordered: see table.Ordered.
 type OrderedTable interface {
-	Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer) error
+	Do(t *order.Task, a *table.Answer) error
 	Slots() (list []order.SlotRow, consumers int, err error)
 	Take(consumer [16]byte, salt int64, slots []int) (got []order.Slot, err error)
 	Give(consumer [16]byte, slots []sqlbatch.OwnedSlot) error
@@ -72,7 +72,8 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 	}
 	began := base.Now()
 	a := table.Answer{Answer: order.Answer{Redriven: -1}}
-	err = r.table.Do(s.term.ID, t, s.cfg.inline(t.Rows), &a)
+	t.Consumer, t.Inline = s.term.ID, s.cfg.inline(t.Rows)
+	err = r.table.Do(t, &a)
 	took := base.Now() - began
 	s.took.Add(int64(took))
 	var result *order.Answer
@@ -126,8 +127,9 @@ func (r *Ordered) unreadable(t *order.Task, err error) *table.Row {
 	}
 	m := t.Messages[0]
 	var a table.Answer
-	look := &order.Task{Kind: order.Look, Slots: t.Slots, Messages: t.Messages}
-	if r.table.Do(r.slots.term.ID, look, 0, &a) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
+	look := *t
+	look.Kind = order.Look
+	if r.table.Do(&look, &a) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
 		m.Unfetched = false
 		return nil
 	}

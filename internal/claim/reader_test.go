@@ -174,11 +174,8 @@ func (f *fake) scan(op string, p sqlbatch.ReadParams, keys []string, a *table.An
 	return nil
 }
 
-func (f *fake) Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer) error {
-	p := sqlbatch.ReadParams{
-		Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys,
-		Inline: inline,
-	}
+func (f *fake) Do(t *order.Task, a *table.Answer) error {
+	p := t.ReadParams
 	switch t.Kind {
 	case order.Read:
 		f.from = append(f.from, t.From)
@@ -192,7 +189,7 @@ func (f *fake) Do(consumer [16]byte, t *order.Task, inline int, a *table.Answer)
 	case order.Fetch:
 		return f.byID("fetch", t.Messages, a, true)
 	case order.Mark:
-		missing, err := f.mark(consumer, t.Messages, a)
+		missing, err := f.mark(t.Consumer, t.Messages, a)
 		if err != nil || len(missing) == 0 {
 			return err
 		}

@@ -221,15 +221,11 @@ type Budget struct {
 // Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence. For messages that they do not
 // change, the answer has the rows as a Look finds them after the write.
 type Task struct {
-	Kind         Kind
-	Slots        []sqlbatch.OwnedSlot
-	From, Cursor int64
-	Upto, Old    int64
-	Rows         int
-	Messages     []*Message
-	Keys         []string
-	KeySlots     []int
-	Slow         bool // a part of a slow read: no message waits for it
+	Kind                Kind
+	sqlbatch.ReadParams // of Read and Refill; the caller sets Consumer and Inline. The others have Slots and Keys
+	Messages            []*Message
+	KeySlots            []int
+	Slow                bool // a part of a slow read: no message waits for it
 
 	walk    *walk
 	began   time.Duration

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // reads decides which numbers are read next: those after the cursor, those of a catch-up or a slow read, or those of
@@ -116,7 +118,9 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	if w == nil {
 		return nil
 	}
-	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Rows: room, walk: w}
+	t := &Task{Kind: Read, walk: w, ReadParams: sqlbatch.ReadParams{
+		From: w.safe, Cursor: w.cursor, Upto: None, Rows: room, Behind: r.mem.cfg.Behind,
+	}}
 	// Without contents: most are of keys that wait. The messages of a single key are delivered one after another.
 	if room > 0 && w.barren >= room && r.mem.keys > 1 {
 		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.Rows), None
@@ -154,7 +158,8 @@ func (r *reads) planRefill(b Budget, now time.Duration) *Task {
 	if b.Room <= 0 {
 		return nil
 	}
-	t := &Task{Kind: Refill, From: None}
+	t := &Task{Kind: Refill}
+	t.From = None
 	for k := range r.mem.spilled {
 		if w := k.slot.walk; k.refills() && now >= w.readAt && (t.walk == nil || t.walk == w) {
 			t.walk, t.From = w, min(t.From, w.safe, k.spill-1)

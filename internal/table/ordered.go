@@ -26,35 +26,29 @@ func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error 
 	return o.run(o.LookWithin, st, scan)
 }
 
-// Do runs the statements of a task for the consumer with this ID. Reads leave out bodies of more than inline bytes.
-func (o *Ordered) Do(consumer [16]byte, t *order.Task, inline int, a *Answer) error {
+// Do runs the statements of a task.
+func (o *Ordered) Do(t *order.Task, a *Answer) error {
 	switch t.Kind {
 	case order.Read:
-		err := o.look(o.SQL.Read(sqlbatch.ReadParams{
-			Consumer: consumer, Slots: t.Slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows,
-			Behind: sqlbatch.MostWalked, Old: t.Old, Keys: t.Keys, Inline: inline,
-		}), a.scan)
+		err := o.look(o.SQL.Read(t.ReadParams), a.scan)
 		if err == nil && !t.Slow {
 			o.busy = a.Contents > 0
 		}
 		return err
 	case order.Refill:
-		return o.look(o.SQL.Refill(sqlbatch.RefillParams{
-			Consumer: consumer, Slots: t.Slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys,
-			Inline: inline,
-		}), a.scan)
+		return o.look(o.SQL.Refill(t.ReadParams), a.scan)
 	case order.Held:
 		return o.held(t, a)
 	case order.Fetch:
-		return o.find(o.do, o.SQL.Fetch, consumer, t, t.Messages, a)
+		return o.find(o.do, o.SQL.Fetch, t, t.Messages, a)
 	case order.Mark, order.Lapse, order.Release:
-		missing, err := o.write(consumer, t, a)
+		missing, err := o.write(t, a)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
-		return o.find(o.look, o.SQL.LookOrdered, consumer, t, missing, a)
+		return o.find(o.look, o.SQL.LookOrdered, t, missing, a)
 	default:
-		return o.find(o.look, o.SQL.LookOrdered, consumer, t, t.Messages, a)
+		return o.find(o.look, o.SQL.LookOrdered, t, t.Messages, a)
 	}
 }
 
@@ -75,13 +69,13 @@ func (o *Ordered) held(t *order.Task, a *Answer) error {
 // find looks up messages, or fetches them. For a locked row the database might know only the ID: the rest is filled in
 // from messages.
 func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error,
-	st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, consumer [16]byte, t *order.Task,
+	st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, t *order.Task,
 	messages []*order.Message, a *Answer) error {
 	ids := make([][16]byte, len(messages))
 	for i, m := range messages {
 		ids[i] = m.ID
 	}
-	err := run(st(consumer, t.Slots, ids), a.scan)
+	err := run(st(t.Consumer, t.Slots, ids), a.scan)
 	for i := range a.Rows {
 		row := &a.Rows[i]
 		if row.Lock != order.Locked || row.Seq != 0 {
@@ -98,20 +92,20 @@ func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error
 
 // write marks messages, releases them, or records that their leases expired. It returns the messages that it did not
 // change.
-func (o *Ordered) write(consumer [16]byte, t *order.Task, a *Answer) (missing []*order.Message, err error) {
+func (o *Ordered) write(t *order.Task, a *Answer) (missing []*order.Message, err error) {
 	var st sqlbatch.Statement
 	if t.Kind == order.Mark {
 		items := make([]sqlbatch.MarkItem, len(t.Messages))
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.MarkItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, SlotFence: m.SlotFence()}
 		}
-		st = o.SQL.MarkOrdered(consumer, items)
+		st = o.SQL.MarkOrdered(t.Consumer, items)
 	} else {
 		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
 		for i, m := range t.Messages {
 			items[i] = sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, Delivery: m.Delivery()}
 		}
-		st = o.SQL.ReleaseOrdered(consumer, items, t.Kind == order.Lapse)
+		st = o.SQL.ReleaseOrdered(t.Consumer, items, t.Kind == order.Lapse)
 	}
 	changed := make(map[[16]byte]order.Row, len(t.Messages))
 	err = o.do(st, func(rows *sql.Rows) error {

@@ -103,7 +103,7 @@ func readOf(op faultdb.Op, q sqlbatch.Queue) *contentRange {
 
 func refillOf(op faultdb.Op, q sqlbatch.Queue) *contentRange {
 	return rangeOf(op, func(slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
-		return q.Refill(sqlbatch.RefillParams{Slots: slots, From: fromMark, Upto: uptoMark, Old: oldMark, Rows: rowsMark})
+		return q.Refill(sqlbatch.ReadParams{Slots: slots, From: fromMark, Upto: uptoMark, Old: oldMark, Rows: rowsMark})
 	})
 }
 

@@ -74,7 +74,7 @@ func TestARefillOfManyKeysLeavesOutNoRowUpToItsEnd(t *testing.T) {
 			for i := range keys {
 				keys[i] = fmt.Sprint("k", 999-i)
 			}
-			rows := q.rows(conn, q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: read.Slots, Upto: math.MaxInt64, Rows: n, Keys: keys, Inline: 1000}))
+			rows := q.rows(conn, q.Refill(sqlbatch.ReadParams{Consumer: consumer, Slots: read.Slots, Upto: math.MaxInt64, Rows: n, Keys: keys, Inline: 1000}))
 			require.Len(t, rows, n+1)
 			var expected int
 			require.NoError(t, conn.QueryRowContext(q.ctx, `SELECT count(*) FROM chanq_orders WHERE order_key = ANY ($1) AND seq <= $2`, keys, rows[n][7]).Scan(&expected))
@@ -114,7 +114,7 @@ func TestPlansOfOrderedQueuesUseTheIndexesWithAnyStatistics(t *testing.T) {
 		"read":                 {q.Read(read), 0, 3},
 		"read few":             {q.Read(fewRows), 0, 3},
 		"catch up":             {q.Read(catchUp), 0, 3},
-		"refill":               {q.Refill(sqlbatch.RefillParams{Consumer: consumer, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
+		"refill":               {q.Refill(sqlbatch.ReadParams{Consumer: consumer, Slots: own, Upto: math.MaxInt64, Rows: 100, Keys: read.Keys, Inline: 1000}), 1, 1},
 		"fetch":                {q.Fetch(consumer, own, ids), 1, 0},
 		"look ordered":         {q.LookOrdered(consumer, own, ids), 1, 0},
 		"mark ordered":         {q.MarkOrdered(consumer, marks), 2, 0},

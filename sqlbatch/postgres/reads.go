@@ -196,7 +196,7 @@ func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 	}}
 }
 
-func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
+func (q *queue) Refill(r sqlbatch.ReadParams) sqlbatch.Statement {
 	slots, fences := packOwned(r.Slots)
 	return sqlbatch.Statement{Text: q.refill, Args: []any{
 		hexID(r.Consumer), slots, fences, slotMask(r.Slots), r.From, r.From, r.Upto, int64(min(r.Rows, maxRows)), r.Old, packTexts(r.Keys), int64(r.Inline), int64(sqlbatch.MostWalked),

@@ -337,7 +337,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 
 	consumer := r.as("consumer")
 	own := []sqlbatch.OwnedSlot{{Slot: 1}}
-	r.runs(consumer, q.Read(sqlbatch.ReadParams{Consumer: suite.Consumer, Slots: own, Rows: 10, Behind: 10}), q.Refill(sqlbatch.RefillParams{Consumer: suite.Consumer, Slots: own, Keys: []string{"a"}}),
+	r.runs(consumer, q.Read(sqlbatch.ReadParams{Consumer: suite.Consumer, Slots: own, Rows: 10, Behind: 10}), q.Refill(sqlbatch.ReadParams{Consumer: suite.Consumer, Slots: own, Keys: []string{"a"}}),
 		q.Fetch(suite.Consumer, own, [][16]byte{{1}}), q.LookOrdered(suite.Consumer, own, [][16]byte{{1}}), q.HeldKeys([]int{1}, []string{"a"}),
 		q.MarkOrdered(suite.Consumer, []sqlbatch.MarkItem{{Item: items[0]}}), q.ReleaseOrdered(suite.Consumer, suite.Releases(items), true), q.Release(suite.Releases(items)),
 		q.Nack([]sqlbatch.NackItem{{Item: items[0]}}))

@@ -164,7 +164,7 @@ func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 	}}
 }
 
-func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
+func (q *queue) Refill(r sqlbatch.ReadParams) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.refill, Args: []any{
 		r.Consumer[:], packOwned(r.Slots), int64(len(r.Slots)), slotMask(r.Slots), r.From, r.From, int64(r.Rows), r.Old, jsonStrings(r.Keys), int64(r.Inline), r.Upto, int64(sqlbatch.MostWalked),
 	}}

@@ -403,7 +403,7 @@ func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 		sql.Named("old", r.Old), sql.Named("inline", int32(r.Inline)), sql.Named("key_list", list), sql.Named("key_bytes", keys))
 }
 
-func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
+func (q *queue) Refill(r sqlbatch.ReadParams) sqlbatch.Statement {
 	list, keys := packOrderKeys(r.Keys)
 	return q.orderedCall(q.refill[only(r.Slots)], strings.Replace(readDeclaration, "@cursor bigint, ", "", 1),
 		sql.Named("by", r.Consumer[:]), sql.Named("list", packOwned(r.Slots)), sql.Named("from", r.From), sql.Named("upto", r.Upto),

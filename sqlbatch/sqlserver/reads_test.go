@@ -104,8 +104,8 @@ func (q *ordered) requireWaits(st sqlbatch.Statement) {
 	require.Equal(q.t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err))
 }
 
-func (q *ordered) refillOf(keys []string, slots ...int) sqlbatch.RefillParams {
-	return sqlbatch.RefillParams{Consumer: q.consumer, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Keys: keys, Inline: sqlbatch.MaxBody}
+func (q *ordered) refillOf(keys []string, slots ...int) sqlbatch.ReadParams {
+	return sqlbatch.ReadParams{Consumer: q.consumer, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Keys: keys, Inline: sqlbatch.MaxBody}
 }
 
 func (q *ordered) clear() {
@@ -600,7 +600,7 @@ func TestAReadLocksOneRowAtATime(t *testing.T) {
 			read, catchUp := q.readOf(0, 1), q.readOf(0, 1)
 			read.Keys = []string{"b"}
 			catchUp.Cursor, catchUp.Rows = math.MaxInt64-1, 0
-			refill := sqlbatch.RefillParams{Consumer: q.consumer, Slots: q.owned(0, 1), Upto: math.MaxInt64, Rows: 100, Keys: []string{"a"}, Inline: 100}
+			refill := sqlbatch.ReadParams{Consumer: q.consumer, Slots: q.owned(0, 1), Upto: math.MaxInt64, Rows: 100, Keys: []string{"a"}, Inline: 100}
 			for _, disturbed := range []bool{false, true} {
 				if disturbed {
 					q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[5]}}))

@@ -298,7 +298,7 @@ func TestTheDocumentedPermissionsSufficeForAnOrderedQueue(t *testing.T) {
 	read := runs(consumer, q.Read(sqlbatch.ReadParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Behind: 10, Keys: []string{"b"}, Inline: 10}))
 	require.Len(t, read, 2+1)
 	require.Equal(t, []any{int64(1), int64(3<<sqlbatch.SeqBits - 1)}, read[2][1:3], "the slot was walked, and the first number belongs to no message")
-	runs(consumer, q.Refill(sqlbatch.RefillParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Keys: []string{"a"}}), q.Fetch(me, own, [][16]byte{{1}}), q.LookOrdered(me, own, [][16]byte{{1}}),
+	runs(consumer, q.Refill(sqlbatch.ReadParams{Consumer: me, Slots: own, Upto: math.MaxInt64, Rows: 10, Keys: []string{"a"}}), q.Fetch(me, own, [][16]byte{{1}}), q.LookOrdered(me, own, [][16]byte{{1}}),
 		q.HeldKeys([]int{1}, []string{"a"}), q.MarkOrdered(me, []sqlbatch.MarkItem{{Item: items[0]}}), q.ReleaseOrdered(me, suite.Releases(items), true), q.Release(suite.Releases(items)))
 	runs(consumer, q.Extend(suite.Consumer, items, time.Minute), q.DeadLetter([]sqlbatch.DeadLetterItem{{Item: items[0]}}), q.Archive(items),
 		q.SlotStats(10), q.GiveSlots(me, []sqlbatch.OwnedSlot{{Slot: 1}}))

@@ -113,7 +113,7 @@ func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement 
 	n := len(value)
 	owned := []sqlbatch.OwnedSlot{{Slot: n % 2, Fence: int64(n), Doubt: true}}
 	read := sqlbatch.ReadParams{Consumer: consumer, Slots: owned, From: 1, Cursor: int64(n), Upto: end, Rows: n, Behind: n, Keys: []string{value}, Inline: n}
-	refill := sqlbatch.RefillParams{Consumer: consumer, Slots: owned, From: 1, Upto: end, Rows: n, Keys: []string{value}, Inline: n}
+	refill := sqlbatch.ReadParams{Consumer: consumer, Slots: owned, From: 1, Upto: end, Rows: n, Keys: []string{value}, Inline: n}
 	several, refillSeveral := read, refill
 	several.Slots = append(slices.Clone(owned), sqlbatch.OwnedSlot{Slot: 2})
 	refillSeveral.Slots = several.Slots

@@ -235,7 +235,7 @@ func readsAreWalked(w *world) {
 	w.line(0, "a", 1)
 	nothing := func(why string, r sqlbatch.ReadParams) {
 		w.Helper()
-		refill := sqlbatch.RefillParams{Consumer: r.Consumer, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"a"}, Inline: most}
+		refill := sqlbatch.ReadParams{Consumer: r.Consumer, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"a"}, Inline: most}
 		for name, st := range map[string]sqlbatch.Statement{
 			"read": w.Read(r), "refill": w.Refill(refill), "fetch": w.Fetch(r.Consumer, r.Slots, ids(1)), "look": w.LookOrdered(r.Consumer, r.Slots, ids(1)),
 		} {
@@ -350,7 +350,7 @@ func refills(w *world) {
 	}
 	w.line(0, "", 10)
 	all := w.read(r)
-	refill := sqlbatch.RefillParams{Consumer: Consumer, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"c", "a"}, Inline: most}
+	refill := sqlbatch.ReadParams{Consumer: Consumer, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"c", "a"}, Inline: most}
 	run := func() *answer {
 		w.Helper()
 		a := answerOf(w, w.run(w.Refill(refill)))
