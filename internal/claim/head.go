@@ -3,6 +3,7 @@ package claim
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/lease"
@@ -24,12 +25,8 @@ import (
 // spend 5 % of the time on them. The lesser of the last two times counts. One of the two might have waited for a lock,
 // or for a stopped database or process; the rest would then be minutes or hours.
 
-const (
-	// rescanEvery is the minimum time between two rescans.
-	rescanEvery = time.Second
-	// Rescans take at most 1/rescanShare of the time.
-	rescanShare = 20
-)
+// Rescans take at most 1/rescanShare of the time.
+const rescanShare = 20
 
 // PlacesOf returns the first position of a released message for each priority, or notify.NoPlace if there is none.
 // Nacked messages are due later, at another position.
@@ -46,28 +43,19 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// head is the head of one consumer. Only the goroutine of its claims uses it.
+// head is the head of one consumer. Only the goroutine of its claims uses it. The zero value is at the beginning, with a
+// rescan due.
 type head struct {
-	every time.Duration // minimum time between rescans
-
 	starts sqlbatch.Heads                     // where claims begin
 	setAt  [sqlbatch.Priorities]time.Duration // when the claim or rescan that set it began
 
 	// Fields of rescans.
-	underWay     bool
-	startsBefore sqlbatch.Heads // starts, when the running rescan began
-	lowered      sqlbatch.Heads // the lowest positions released or rescued since
-	began        time.Duration  // when the last one began
-	took         time.Duration  // by the last one that has ended
-	sharers      int            // consumers that the last one has counted
-	restsUntil   time.Duration  // no rescan before this time
-	hurried      bool           // the next rescan begins as soon as restsUntil allows
-	due          time.Duration  // of the next message that the last rescan found; 0: it found none
-}
-
-// newHead returns a head at the beginning, with a rescan due.
-func newHead(pollMax time.Duration) head {
-	return head{every: min(rescanEvery, pollMax), began: -rescanEvery}
+	underWay   bool
+	before     sqlbatch.Heads // starts, when the last one began; NoPlace where a message was released or rescued since
+	took       time.Duration  // by the last one that has ended
+	restsUntil time.Duration  // no rescan before this time
+	at         time.Duration  // of the next one, if it does not rest; 0: it is hurried
+	due        time.Duration  // of the next message that the last one found; 0: it found none
 }
 
 // ask returns where a claim begins.
@@ -94,25 +82,25 @@ func (h *head) claimed(rows []table.Claimed, began time.Duration) {
 	}
 }
 
-// lower records that there are messages at these positions again.
+// lower records that there are messages at these positions again. A running rescan might not have seen them.
 func (h *head) lower(places sqlbatch.Heads) {
-	h.starts, h.lowered = notify.Lowest(h.starts, places), notify.Lowest(h.lowered, places)
+	h.starts = notify.Lowest(h.starts, places)
+	for p := range places {
+		if places[p].Compare(notify.NoPlace[p]) < 0 {
+			h.before[p] = notify.NoPlace[p]
+		}
+	}
 }
 
-// next returns when the next rescan may begin.
-func (h *head) next() time.Duration {
-	if h.hurried {
-		return h.restsUntil
-	}
-	return max(h.restsUntil, h.began+h.every)
-}
+// hurry makes the next rescan begin as soon as its share of the time allows.
+func (h *head) hurry() { h.at = 0 }
 
 // isDue reports that a rescan may begin now.
-func (h *head) isDue(now time.Duration) bool { return !h.underWay && now >= h.next() }
+func (h *head) isDue(now time.Duration) bool { return !h.underWay && now >= max(h.restsUntil, h.at) }
 
 // begin records that a rescan begins.
-func (h *head) begin(now time.Duration) {
-	h.underWay, h.hurried, h.startsBefore, h.lowered, h.began = true, false, h.starts, notify.NoPlace, now
+func (h *head) begin(now, pollMax time.Duration) {
+	h.underWay, h.before, h.at = true, h.starts, now+min(notify.LookEvery, pollMax)
 }
 
 // end applies the result of a rescan. It reports that a message is ready before the head.
@@ -121,11 +109,8 @@ func (h *head) begin(now time.Duration) {
 // themselves. If the database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
-	if s.Known {
-		h.sharers = s.Consumers
-	}
-	rest := rescanShare * time.Duration(max(1, h.sharers)) * min(s.took, h.took)
-	if h.sharers > 1 { // so that they begin at different times
+	rest := rescanShare * time.Duration(max(1, s.Consumers)) * min(s.took, h.took)
+	if s.Consumers > 1 { // so that they begin at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
 	h.took, h.restsUntil = s.took, s.began+s.took+rest
@@ -133,30 +118,31 @@ func (h *head) end(s rescan) (below bool) {
 		return false
 	}
 	h.due = 0
-	if s.Any {
+	if s.Due < math.MaxInt64 {
 		h.due = s.began + s.took + s.Due
 	}
 	for p, found := range s.Heads {
-		if found.Compare(h.startsBefore[p]) < 0 {
+		switch {
+		case found.Compare(h.before[p]) < 0:
 			below = below || s.Ready[p]
-		} else if found.Compare(h.starts[p]) < 0 {
+			found = slices.MinFunc([]sqlbatch.Head{found, h.starts[p]}, sqlbatch.Head.Compare)
+		case h.starts[p] != h.before[p]:
 			continue
 		}
 		h.starts[p], h.setAt[p] = found, s.began
 	}
-	h.starts = notify.Lowest(h.starts, h.lowered)
 	return below
 }
 
 // wait returns the maximum time to wait for a useful rescan: one that is hurried, or that finds a message whose due
 // time the last one has seen.
 func (h *head) wait(now time.Duration) time.Duration {
+	at := max(h.restsUntil, h.at)
 	switch {
-	case h.underWay, h.due == 0 && !h.hurried:
+	case h.underWay, h.due == 0 && h.at > 0:
 		return math.MaxInt64
-	case h.hurried:
-		return max(0, h.next()-now)
-	default:
-		return max(0, max(h.due, h.next())-now)
+	case h.at > 0:
+		at = max(at, h.due)
 	}
+	return max(0, at-now)
 }

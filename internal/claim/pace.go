@@ -185,9 +185,6 @@ func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 	if got >= worthwhile {
 		pause /= 4
 	}
-	if p.cfg.Subscription.Live() { // a live Notifier makes long pauses unnecessary
-		pause = min(pause, notify.ShortPause)
-	}
 	return pause
 }
 
@@ -195,7 +192,7 @@ func (p *Pace) after(idle *batch.Backoff, got int, full bool) time.Duration {
 // subscription is new.
 func (p *Pace) subscribe(pause time.Duration) bool {
 	s := p.cfg.Subscription
-	if s.Heard() == nil && (pause > notify.ShortPause || pause >= p.cfg.PollEvery) {
+	if s.Heard() == nil && (pause >= notify.Every || pause >= p.cfg.PollEvery) {
 		s.Subscribe()
 		return s.Heard() != nil
 	}

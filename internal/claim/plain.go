@@ -16,7 +16,7 @@ type PlainTable interface {
 	Claim(within time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error
 	Contents(within time.Duration, into *table.Claimed) (found bool, err error)
 	Look(within time.Duration, ids [][16]byte) (table.Seen, error)
-	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error)
+	NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, err error)
 	DueOrLocked(within time.Duration) (due bool, err error)
 	Rescan(ctx context.Context, slow bool) (r table.Rescan, took time.Duration, err error)
 	Rescue(within time.Duration, r sqlbatch.RescueParams) (places []table.Lost, err error)
@@ -117,7 +117,7 @@ func (p *Plain) next(n int, idle *batch.Backoff) (stopped bool) {
 		}
 	default:
 		if p.cfg.Subscription.ClaimedNone() { // the message might be before the head
-			p.rescans.head.hurried = true
+			p.rescans.head.hurry()
 		}
 		p.waitForMessage(idle, true)
 	}
@@ -199,7 +199,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	p.pace.looks.Add(1)
 	if due {
-		p.rescans.head.hurried = true // it might be before the head
+		p.rescans.head.hurry() // it might be before the head
 		return false, nil
 	}
 	p.cfg.Halt()

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -278,16 +279,17 @@ func (q *queue) Look(_ time.Duration, ids [][16]byte) (table.Seen, error) {
 	return seen, err
 }
 
-func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, any bool, err error) {
+func (q *queue) NextDue(time.Duration, sqlbatch.Heads) (due time.Duration, err error) {
 	err = q.call("due", "")
+	due = math.MaxInt64
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, r := range q.rows {
-		if !r.leased && (!any || r.due-base.Now() < due) {
-			due, any = r.due-base.Now(), true
+		if !r.leased {
+			due = min(due, r.due-base.Now())
 		}
 	}
-	return due, any, err
+	return due, err
 }
 
 func (q *queue) DueOrLocked(time.Duration) (bool, error) { return false, q.call("locked", "") }
@@ -304,7 +306,7 @@ func (q *queue) Rescan(ctx context.Context, slow bool) (r table.Rescan, took tim
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	r.Known, r.Consumers, r.Due = err == nil, 1, time.Hour
+	r.Known, r.Consumers, r.Due = err == nil, 1, math.MaxInt64
 	for _, m := range q.rows {
 		r.Lapsed = r.Lapsed || !m.leased && m.lapses > 0
 		if m.lost && len(r.Lost) == 0 {

@@ -35,7 +35,7 @@ type rescans struct {
 }
 
 func newRescans(in *intake) *rescans {
-	return &rescans{intake: in, head: newHead(in.cfg.PollEvery), found: make(chan rescan, 1)}
+	return &rescans{intake: in, found: make(chan rescan, 1)}
 }
 
 // rescan is the result of a rescan.
@@ -95,7 +95,9 @@ func (v *rescans) rescue() *batch.Failure {
 		}
 		v.head.lower(low)
 		v.careful = v.careful || len(places) > 0
-		v.head.hurried = v.head.hurried || len(places) > 0
+		if len(places) > 0 {
+			v.head.hurry()
+		}
 	}
 	return nil
 }
@@ -104,12 +106,14 @@ func (v *rescans) rescue() *batch.Failure {
 func (v *rescans) hear() {
 	low, hurried := v.cfg.Waiter.Heard()
 	v.head.lower(low)
-	v.head.hurried = v.head.hurried || hurried
+	if hurried {
+		v.head.hurry()
+	}
 }
 
 // begin starts a rescan. If the last one has timed out, it gets twice the time.
 func (v *rescans) begin() {
-	v.head.begin(base.Now())
+	v.head.begin(base.Now(), v.cfg.PollEvery)
 	patience, slow := max(v.cfg.SpareTimeout, 2*v.head.took), v.head.took > rescanWait
 	v.running.Go(func() {
 		ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
@@ -156,6 +160,6 @@ func (v *rescans) ended(r rescan) bool {
 func (v *rescans) claimFailed(took time.Duration) {
 	v.failed = true
 	if took > rescanWait {
-		v.head.restsUntil, v.head.hurried = 0, true
+		v.head.restsUntil, v.head.at = 0, 0
 	}
 }

@@ -75,8 +75,8 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 	for first := true; p.cfg.Stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		began := p.subscribe(wait)
-		due, any, below, err := p.look()
-		ready := err == nil && any && due <= 0
+		due, below, err := p.look()
+		ready := err == nil && due <= 0
 		switch {
 		case err != nil && !first:
 			return // the claim gets the error as well, and handles it
@@ -91,7 +91,7 @@ func (p *Plain) waitForMessage(idle *batch.Backoff, empty bool) {
 		if !ready {
 			waited = false
 		}
-		if err == nil && any && due > 0 {
+		if err == nil && !ready {
 			wait = min(wait, due)
 		}
 		if p.doze(wait) {
@@ -133,22 +133,22 @@ func (p *Plain) subscribe(pause time.Duration) bool {
 // look returns when there might be something to claim. It makes a rescan if one is due; otherwise, and if that takes
 // long, it reads from the head. below reports that a rescan found a message that no claim would have found, or expired
 // leases.
-func (p *Plain) look() (due time.Duration, any, below bool, err error) {
+func (p *Plain) look() (due time.Duration, below bool, err error) {
 	if r, below, is := p.rescans.inPlaceOfPoll(); is {
 		if r.err == nil {
 			p.pace.looks.Add(1)
 			p.cfg.Subscription.Looked(r.Due)
 		}
 		if len(p.rescans.lost) > 0 { // the rescue precedes the next claim
-			return 0, true, true, nil
+			return 0, true, nil
 		}
-		return r.Due, r.Any, below, r.err
+		return r.Due, below, r.err
 	}
-	due, any, err = p.table.NextDue(p.cfg.SpareTimeout, p.rescans.head.ask(base.Now()))
+	due, err = p.table.NextDue(p.cfg.SpareTimeout, p.rescans.head.ask(base.Now()))
 	if err != nil {
-		return math.MaxInt64, false, false, err
+		return math.MaxInt64, false, err
 	}
 	p.pace.looks.Add(1)
 	p.cfg.Subscription.Looked(due)
-	return due, any, false, nil
+	return due, false, nil
 }

@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/lease"
+	"github.com/chanq/chanq/internal/notify"
 )
 
 // openAcks has the leases of a plain queue that AckTx has acked. Their holders might settle them after a rollback, so
@@ -21,14 +21,9 @@ type openAcks struct {
 	leases map[*lease.Lease]bool
 }
 
-const (
-	// openAcksEvery is the pause before rows are looked up, so that leases whose transactions have ended do not stay in
-	// memory. Most have ended by then.
-	openAcksEvery = time.Second
-	// lookLeast is the pause before rows are looked up if someone waits: the end of the consumer, or a handler whose
-	// message was cancelled.
-	lookLeast = openAcksEvery / 10
-)
+// lookLeast is the pause before rows are looked up if someone waits: the end of the consumer, or a handler whose message
+// was cancelled.
+const lookLeast = notify.LookEvery / 10
 
 // add registers a lease that is in a transaction now.
 func (a *openAcks) add(l *lease.Lease) {
@@ -44,10 +39,11 @@ func (a *openAcks) returned(l *lease.Lease) {
 	delete(a.leases, l)
 }
 
-// run looks rows up until ctx ends.
+// run looks rows up until ctx ends, so that leases whose transactions have ended do not stay in memory. Most have ended
+// when their rows are looked up.
 func (a *openAcks) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		batch.Sleep(ctx, openAcksEvery)
+		batch.Sleep(ctx, notify.LookEvery)
 		a.look()
 	}
 }

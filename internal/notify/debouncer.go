@@ -14,7 +14,8 @@ type Notifier interface {
 	Listen(queue string, slots []int) (heard <-chan struct{}, stop func())
 }
 
-// Every is the minimum time between two notifications while further commits follow.
+// Every is the minimum time between two notifications while further commits follow. Shorter pauses are too short for
+// Listen: a consumer that has just become idle is often busy again soon.
 const Every = 20 * time.Millisecond
 
 // mostNamed is the most slots that a notification names. A notification for more slots names none.

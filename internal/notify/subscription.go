@@ -16,7 +16,7 @@ import (
 // its first value makes the consumer poll again.
 //
 // A claim counts as that poll, even if it found messages. A poll, however, also returns when the next message is due.
-// After a claim that found messages it may be delayed, and is made every lookEvery.
+// After a claim that found messages it may be delayed, and is made every LookEvery.
 //
 // A consumer listens only while it is idle: it leaves after a claim that found as many messages as requested, if a
 // value arrives in the pause after one that found less, and while its readers are busy.
@@ -31,8 +31,7 @@ type Subscription struct {
 	heard <-chan struct{} // nil: it does not listen
 	stop  func()
 	live  bool // a value was received since Listen: all later notifications are received
-	woken bool // a value was received, and no claim has been made since
-	owes  bool // that value was a notification: no other consumer was woken for the message
+	owes  bool // a notification was received, and no claim has been made since: no other consumer was woken for it
 
 	muted  time.Duration // monotonic time before which it does not listen; 0: it may
 	misses int           // notifications in a row for which there was nothing to claim
@@ -51,14 +50,9 @@ func (s *Subscription) Heard() <-chan struct{} { return s.heard }
 // Live reports whether notifications are received.
 func (s *Subscription) Live() bool { return s.live }
 
-const (
-	// ShortPause is too short for Listen. A consumer that has just become idle is often busy again soon.
-	ShortPause = 15 * time.Millisecond
-
-	// lookEvery is the maximum time between polls of a subscriber that is woken for messages: others that were sent
-	// with them might be due later. After the channel was closed the consumer does not listen for as long.
-	lookEvery = time.Second
-)
+// LookEvery is the time between two looks at what nothing notifies of, such as messages that were sent with others and
+// are due later. After the channel was closed the consumer does not listen for as long.
+const LookEvery = time.Second
 
 // Subscribe begins to listen.
 func (s *Subscription) Subscribe() {
@@ -104,10 +98,10 @@ func (s *Subscription) Unsubscribe() (owes bool) {
 func (s *Subscription) Received(open bool) (look bool) {
 	look = open || s.live
 	s.owes = s.owes || open && s.live
-	s.live, s.woken = true, true
+	s.live = true
 	if !open {
 		s.Unsubscribe()
-		s.muted = base.Now() + lookEvery
+		s.muted = base.Now() + LookEvery
 	}
 	return look
 }
@@ -125,7 +119,7 @@ func (s *Subscription) Answer() {
 func (s *Subscription) InProcess() { s.poll = 0 }
 
 // Looked notes a poll that found nothing to claim before due.
-func (s *Subscription) Looked(due time.Duration) { s.poll = base.Now() + min(due, lookEvery) }
+func (s *Subscription) Looked(due time.Duration) { s.poll = base.Now() + min(due, LookEvery) }
 
 // Spare returns for how long no poll is needed after a claim that found messages.
 func (s *Subscription) Spare() time.Duration {
@@ -160,8 +154,8 @@ func (s *Subscription) Waits() bool { return s.heard != nil && !s.live }
 
 // ClaimedNone notes a claim that found nothing, and reports whether a notification had led to it.
 func (s *Subscription) ClaimedNone() (missed bool) {
-	missed = s.woken
-	s.woken, s.owes = false, false
+	missed = s.owes
+	s.owes = false
 	if missed {
 		s.misses++
 	}
@@ -169,4 +163,4 @@ func (s *Subscription) ClaimedNone() (missed bool) {
 }
 
 // Claimed notes a claim that found messages.
-func (s *Subscription) Claimed() { s.woken, s.owes, s.misses = false, false, 0 }
+func (s *Subscription) Claimed() { s.owes, s.misses = false, 0 }

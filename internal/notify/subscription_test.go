@@ -176,7 +176,7 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 	require.Equal(t, 1, b.stops)
 	s.Subscribe()
 	require.Equal(t, 1, b.listens)
-	require.LessOrEqual(t, s.MutedFor(), lookEvery)
+	require.LessOrEqual(t, s.MutedFor(), LookEvery)
 	s.muted = 1 // long ago
 	s.Subscribe()
 	require.Equal(t, 2, b.listens)
@@ -191,7 +191,7 @@ func TestAConsumerThatMayListenSinceItsLastLookListensBeforeItSleeps(t *testing.
 		require.Greater(t, s.MutedFor(), time.Hour, "it may listen now")
 		s.Subscribe()
 		s.Received(false)
-		time.Sleep(lookEvery - time.Millisecond)
+		time.Sleep(LookEvery - time.Millisecond)
 		s.Subscribe()
 		require.Equal(t, 1, b.listens)
 		require.Equal(t, time.Millisecond, s.MutedFor())

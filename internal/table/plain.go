@@ -45,14 +45,14 @@ func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
 	return Table{p.Queue, p.Part}.Look(p.Context, within, ids)
 }
 
-// NextDue returns the time until the first message behind these places is due. any is false if there is none.
-func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, any bool, err error) {
+// NextDue returns the time until the first message behind these places is due: the greatest Duration if there is none.
+func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, err error) {
 	var ms sql.NullInt64
 	err = p.look(within, p.Queue.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if !ms.Valid {
-		return math.MaxInt64, false, err
+		return math.MaxInt64, err
 	}
-	return time.Duration(ms.Int64) * time.Millisecond, true, err
+	return time.Duration(ms.Int64) * time.Millisecond, err
 }
 
 // DueOrLocked reports whether a message is due, or might be: messages that other sessions have locked count as due.
@@ -75,8 +75,7 @@ type Rescan struct {
 	Known     bool // false: the queue is paused
 	Heads     sqlbatch.Heads
 	Ready     [sqlbatch.Priorities]bool // there is something to claim
-	Due       time.Duration             // until there might be something to claim
-	Any       bool                      // there is a message, due now or later
+	Due       time.Duration             // until there might be something to claim; the greatest: there is no message
 	Consumers int
 	Lapsed    bool   // the first message of a priority has lost a lease
 	Lost      []Lost // the first message of each priority whose lease has expired
@@ -111,7 +110,7 @@ func (p *Plain) Rescan(ctx context.Context, slow bool) (r Rescan, took time.Dura
 		r.Known, r.Heads[lane].Due, r.Ready[lane] = true, at, due.Valid && due.Int64 <= 0
 		copy(r.Heads[lane].ID[:], first)
 		if due.Valid {
-			r.Any, r.Due = true, min(r.Due, time.Duration(due.Int64)*time.Millisecond)
+			r.Due = min(r.Due, time.Duration(due.Int64)*time.Millisecond)
 		}
 		return nil
 	})
