@@ -228,11 +228,11 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 // newFeed makes the feed of a consumer, whose leases have bodies of type T.
 func newFeed[T any](c *consumer) *consume.Feed[*Lease[T]] {
 	return consume.NewFeed(consume.FeedConfig[*Lease[T]]{
-		Source: c.engine.Source(), Room: c.cfg.Prefetch,
+		Source:  c.engine.Source(),
 		Build:   func(b claim.Batch, into []*Lease[T]) []*Lease[T] { return build(c, b, into) },
 		LeaseOf: func(l *Lease[T]) *lease.Lease { return l.lease },
 		Release: func(back []*lease.Lease) { c.engine.SettleAll(back...) },
-	})
+	}, c.cfg.Prefetch)
 }
 
 // Claimed and what follows are the methods of consume.Observer.

@@ -30,19 +30,6 @@ func (k *intake) run(statement func() error) *batch.Failure {
 	return k.loop.Try(k.cfg.Abandoned, func(context.Context) error { return statement() })
 }
 
-// claimed is the result of a claim.
-type claimed struct {
-	Batch
-	bytes int // of bodies
-	took  time.Duration
-}
-
-// leased makes leases of rows. They begin at the start of the statement.
-func (k *intake) leased(rows *table.ClaimedRows, start, took time.Duration) claimed {
-	return claimed{Batch{k.cfg.leases(rows.Rows, lease.After(start, k.cfg.LeaseFor), start+k.cfg.MaxExtend), rows.Rows},
-		rows.Bytes, took}
-}
-
 // compareRows compares rows by order of delivery.
 func compareRows(a, b table.Claimed) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Due, b.Due),
@@ -54,8 +41,8 @@ func compareRows(a, b table.Claimed) int {
 //
 // At most PrefetchBytes of contents that were left out are in memory, or one message. The rest of the claim is
 // released. After a failed read, leases that need no read are passed on first.
-func (k *intake) deliver(c claimed) (kept int) {
-	leases, rows := c.Leases, c.Rows
+func (k *intake) deliver(b Batch, bytes int, took time.Duration) (kept int) {
+	leases, rows := b.Leases, b.Rows
 	k.pace.claims.Add(1)
 	k.pace.claimed.Add(int64(len(leases)))
 	k.cfg.Holder.Claimed(rows)
@@ -113,13 +100,13 @@ func (k *intake) deliver(c claimed) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
-	k.pace.lapsedHeld = slices.ContainsFunc(c.Leases, lapsed)
+	k.pace.lapsedHeld = slices.ContainsFunc(leases, lapsed)
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.SettleAll(settling...)
 	}
-	k.cfg.Holder.Delivered(len(c.Leases), c.bytes, c.took)
-	return len(c.Leases) - back
+	k.cfg.Holder.Delivered(len(leases), bytes, took)
+	return len(leases) - back
 }
 
 // lapsed reports that earlier leases of the message expired, and that a reader may get it.

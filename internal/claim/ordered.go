@@ -170,7 +170,6 @@ func (r *Ordered) pause(b order.Budget) {
 	case <-r.cfg.Cleared:
 		r.pollAt = 0
 	case <-r.pace.progress:
-	case <-r.slots.changed:
 	case <-timer.C:
 	}
 }
@@ -207,7 +206,7 @@ func (r *Ordered) Finish(ctx context.Context) {
 		case !did.Statement:
 			wait := min(r.due(order.Budget{})-base.Now(), time.Second)
 			select {
-			case <-r.slots.changed:
+			case <-r.pace.progress:
 			case <-ctx.Done():
 			case <-time.After(max(wait, time.Millisecond)):
 			}

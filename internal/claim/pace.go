@@ -35,7 +35,7 @@ type Pace struct {
 
 	ended    atomic.Int64  // leases that were settled or have ended
 	wakeAt   atomic.Int64  // value of ended at which progress gets a value; 0: never
-	progress chan struct{} // of capacity 1
+	progress chan struct{} // of capacity 1; of an ordered queue also: a statement might be due
 
 	restsUntil atomic.Int64 // no room until this time: see Rest
 	// correction is added to Feed.Sent: plus the leases that were settled without a delivery, minus those that a reader

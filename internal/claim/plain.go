@@ -7,6 +7,7 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -47,7 +48,6 @@ type PlainTable interface {
 type Plain struct {
 	*intake
 	rescans         *rescans
-	lastGot         int  // messages of the last claim that found any
 	withoutContents bool // the next claim is for one message, which it does not read
 	hasty           bool // a claim exceeded its timeout: the claims that look for the cause get an eighth of the time
 }
@@ -143,7 +143,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	c := p.claimParams(n)
 	rows := table.ClaimedRows{Rows: p.buffer.take(), Inline: c.Inline}
 	if rows.Rows == nil {
-		rows.Rows = make([]table.Claimed, 0, min(c.Rows, max(minClaim, p.lastGot)))
+		rows.Rows = make([]table.Claimed, 0, c.Rows)
 	}
 	failure = p.run(func() error { return p.table.Claim(p.within(), c, &rows) })
 	done()
@@ -162,9 +162,10 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
 	p.pace.brought(got, rows.Bytes)
-	p.lastGot = got
 	rows.Sort(compareRows)
-	got = p.deliver(p.leased(&rows, start, took))
+	// The leases begin at the start of the statement
+	leases := p.cfg.leases(rows.Rows, lease.After(start, p.cfg.LeaseFor), start+p.cfg.MaxExtend)
+	got = p.deliver(Batch{leases, rows.Rows}, rows.Bytes, took)
 	p.rescans.careful = p.pace.lapsedHeld // the next message has probably been in the same process
 	return c.Rows, got, nil
 }

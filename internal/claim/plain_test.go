@@ -85,7 +85,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	q := &queue{t: t, key: notify.Key{Queue: t.Name()}, cleared: make(chan struct{}, 1), ended: make(chan struct{})}
 	stop, cancel := context.WithCancel(t.Context())
 	q.stop = cancel
-	subscription := notify.NewSubscription(nil, "q", nil)
+	subscription := notify.NewSubscription(&notify.Debouncer{}, nil)
 	waiter := q.key.Wait()
 	t.Cleanup(waiter.Close)
 	db := &sql.DB{}
@@ -653,7 +653,7 @@ func (b *bell) calls() [2]int {
 func TestAConsumerListensWhileItIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bell{}
-		subscription := notify.NewSubscription(b, "q", nil)
+		subscription := notify.NewSubscription(&notify.Debouncer{Notifier: b}, nil)
 		q := newQueue(t, func(c *claim.Config) { c.Subscription = &subscription })
 		send := func(id byte, after time.Duration) {
 			q.read()

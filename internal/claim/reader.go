@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -82,7 +83,9 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 		if did.Walked, did.Contents = a.Walked, a.Contents; a.Contents > 0 {
 			r.pace.size.Worked(asked, took, r.cfg.patience())
 			r.pace.brought(a.Contents, a.Bytes)
-			r.pace.lapsedHeld = a.Lapsed && t.Kind == order.Fetch // after its mark
+			r.pace.lapsedHeld = t.Kind == order.Fetch && slices.ContainsFunc(a.Rows, func(row order.Row) bool {
+				return row.Lapses > 0 && row.Contents != nil // after its mark
+			})
 		}
 	}
 	blocked := err != nil && r.rolledBack(err)

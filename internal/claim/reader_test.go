@@ -243,7 +243,7 @@ func (f *fake) Slots() (list []order.SlotRow, consumers int, err error) {
 	}
 	term, _, _ := f.here.Current()
 	for slot := range slots {
-		row := order.SlotRow{Slot: slot, Gone: true}
+		row := order.SlotRow{Slot: slot}
 		if fence, owned := f.owners[slot]; owned {
 			row = order.SlotRow{Slot: slot, Owner: term.ID, Fence: fence}
 		}

@@ -23,7 +23,6 @@ type Slots struct {
 
 	ready    chan struct{} // of capacity 1: messages may be delivered
 	recalled chan struct{} // of capacity 1: slots are being returned, or were lost
-	changed  chan struct{} // of capacity 1: a statement might be due
 
 	took atomic.Int64 // duration of statements about messages since the last Delivered
 
@@ -43,17 +42,15 @@ const (
 // NewSlots returns the slots of a consumer that does not own any yet.
 func NewSlots(pace *Pace, m *Membership) *Slots {
 	cfg := &pace.cfg
-	traits := cfg.Traits
 	term, _, _ := m.Current()
 	seq := order.New(order.Config{
 		Unread: unreadMost, MostUnread: min(256, cfg.Prefetch/4), Blocked: BlockedMost, Bytes: cfg.PrefetchBytes,
-		Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter,
-		SampleIsFirst: traits.WatermarkFirst,
-		Holds:         cfg.Queue.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
+		Behind: sqlbatch.MostWalked, Traits: cfg.Traits,
+		Holds: cfg.Queue.Policy().Holds, MaxCrashes: cfg.MaxCrashes,
 	})
 	return &Slots{
 		cfg: cfg, pace: pace, membership: m, term: term,
-		ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1),
 		seq: seq, reb: order.NewRebalancer(cfg.Slots, term.ID, seq),
 	}
 }
@@ -174,7 +171,7 @@ func (s *Slots) Changed(leases []*lease.Lease) {
 			}
 		}
 	})
-	base.Signal(s.changed)
+	s.pace.Progress()
 }
 
 // ending returns how a lease ended, if it has ended or is in a transaction.
@@ -193,7 +190,7 @@ func ending(l *lease.Lease) (e order.Settle, ended bool) {
 		case l.Op == lease.Dead:
 			return order.Settle{Outcome: order.Dead}, true
 		}
-		return order.Settle{Outcome: order.Given, Wait: l.Delay}, true
+		return order.Settle{Outcome: order.Given, Until: base.Now() + l.Delay}, true
 	}
 	return order.Settle{}, false
 }
@@ -203,7 +200,7 @@ func (s *Slots) Returned(l *lease.Lease) {
 	s.change(func(now time.Duration) {
 		s.seq.Settled(l.Message, l.Delivery, order.Settle{Outcome: order.Returned}, now)
 	})
-	base.Signal(s.changed)
+	s.pace.Progress()
 }
 
 // Awaited reports whether other messages wait for the end of a lease.
@@ -244,7 +241,7 @@ func (s *Slots) Hurry() {
 	s.mu.Lock()
 	s.reb.Hurry(base.Now())
 	s.mu.Unlock()
-	base.Signal(s.changed)
+	s.pace.Progress()
 }
 
 // End makes further Steps return all slots and take no more.

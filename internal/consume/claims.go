@@ -19,8 +19,7 @@ func (c *Consumer) newClaims() {
 	if q.Ordered {
 		owned = func() []int { return o.slots.Owned() }
 	}
-	debouncer := &cfg.Signals.Debouncer
-	subscription := notify.NewSubscription(debouncer.Notifier, debouncer.Queue, owned)
+	subscription := notify.NewSubscription(&cfg.Signals.Debouncer, owned)
 	own := claim.Config{
 		Limits: cfg.Limits, Queue: q, Traits: q.Dialect.Traits(), Health: cfg.Health, Stop: c.load.stop,
 		Abandoned: e.abandoned,
@@ -33,14 +32,14 @@ func (c *Consumer) newClaims() {
 		own.Halt = c.load.halt
 	}
 	o.pace = claim.NewPace(own)
-	on := table.Claims{Part: c.parts.claim, Context: e.abandoned}
+	on := table.Claims{Table: table.Table{Queue: q, Part: c.parts.claim}, Context: e.abandoned}
 	if !q.Ordered {
-		c.claims = claim.NewPlain(o.pace, &table.Plain{Claims: on, Queue: q, Notes: c.parts.note}, cfg.Row.ID)
+		c.claims = claim.NewPlain(o.pace, &table.Plain{Claims: on, Notes: c.parts.note}, cfg.Row.ID)
 		return
 	}
 	o.slots = claim.NewSlots(o.pace, c.membership)
 	c.claims = claim.NewOrdered(o.slots, &table.Ordered{
-		Claims: on, SQL: q.SQL, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
+		Claims: on, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
 		LookWithin: min(cfg.spareTimeout(), cfg.LeaseFor),
 	})
 }

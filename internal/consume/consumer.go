@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/claim"
@@ -35,11 +36,11 @@ type Consumer struct {
 	claims     claims
 	feed       feed
 
-	waiter *notify.Waiter
+	waiter  *notify.Waiter
+	failure atomic.Pointer[error] // nil: it has not failed
 
-	mu      sync.Mutex // guards failure, and that no pipe starts after abandoned has ended; held briefly
-	failure error
-	pipes   base.Group
+	mu    sync.Mutex // guards that no pipe starts after abandoned has ended
+	pipes base.Group
 }
 
 // parts are the sessions of a consumer: claims, settles and extensions never wait for each other's sessions. Those of
@@ -175,9 +176,10 @@ func (c *Consumer) Stopped() <-chan struct{} { return c.load.stop.Done() }
 
 // Failure returns the failure that ended the consumer, or nil.
 func (c *Consumer) Failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.failure
+	if failure := c.failure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
 }
 
 // Stats are what a consumer has done, and what it holds.
@@ -284,10 +286,6 @@ func (c *Consumer) Flush(ctx context.Context) error { return c.owner.settler.Flu
 // Broken ends the consumer with a permanent failure.
 func (c *Consumer) Broken(op string, err error) {
 	err = c.cfg.Observer.Failed(op, err)
-	c.mu.Lock()
-	if c.failure == nil {
-		c.failure = err
-	}
-	c.mu.Unlock()
+	c.failure.CompareAndSwap(nil, &err)
 	c.Stop()
 }

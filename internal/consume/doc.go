@@ -24,8 +24,8 @@
 //
 // # Locks
 //
-// There is one lock each for the failure and the pipes of a Consumer, its counts, and its open acks. They are held
-// briefly, and nothing that waits is called under them.
+// There is one lock each for the pipes of a Consumer, its counts, and its open acks. They are held briefly, and nothing
+// that waits is called under them.
 //
 // The package knows neither bodies nor the user's hooks: it calls an Observer.
 package consume

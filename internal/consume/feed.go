@@ -12,7 +12,6 @@ import (
 // FeedConfig configures a Feed.
 type FeedConfig[M any] struct {
 	Source claim.Source
-	Room   int // of the channel
 	// Build makes values of leases, and appends them to into. It leaves out leases that no reader may get, and settles
 	// them.
 	Build   func(b claim.Batch, into []M) []M
@@ -35,9 +34,9 @@ type Feed[M any] struct {
 // chunk is the number of leases that are converted to values at once.
 const chunk = 64
 
-// NewFeed returns a Feed. Run is to be called next.
-func NewFeed[M any](cfg FeedConfig[M]) *Feed[M] {
-	return &Feed[M]{cfg: cfg, c: make(chan M, cfg.Room), releaseAll: make(chan struct{}, 1)}
+// NewFeed returns a Feed whose channel has room for so many values. Run is to be called next.
+func NewFeed[M any](cfg FeedConfig[M], room int) *Feed[M] {
+	return &Feed[M]{cfg: cfg, c: make(chan M, room), releaseAll: make(chan struct{}, 1)}
 }
 
 // C returns the channel. Run closes it.

@@ -43,7 +43,7 @@ func start(t *testing.T, room int) *rig {
 	r := &rig{ready: make(chan struct{}, 1), recalled: make(chan struct{}, 1), without: map[int64]bool{},
 		claimed: make(chan struct{}), done: make(chan struct{})}
 	r.feed = consume.NewFeed(consume.FeedConfig[value]{
-		Source: r, Room: room,
+		Source: r,
 		Build: func(b claim.Batch, into []value) []value {
 			time.Sleep(r.slow)
 			for _, l := range b.Leases {
@@ -60,7 +60,7 @@ func start(t *testing.T, room int) *rig {
 				r.released = append(r.released, int(l.Item.Fence))
 			}
 		},
-	})
+	}, room)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {

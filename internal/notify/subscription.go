@@ -8,8 +8,8 @@ import (
 	"github.com/chanq/chanq/internal/base"
 )
 
-// Subscription lets an idle consumer listen to the Notifier. Only the goroutine of its claims uses it. The zero value
-// receives nothing.
+// Subscription lets an idle consumer listen to the Notifier. Only the goroutine of its claims uses it. Without a
+// Notifier it receives nothing.
 //
 // No notification is lost: the consumer subscribes (Listen), then polls, then sleeps. The poll finds messages that were
 // committed before, and notifications for later messages reach the subscriber. If Listen receives only after that poll,
@@ -23,10 +23,9 @@ import (
 //
 // On an ordered queue the consumer listens for the slots that it owns.
 type Subscription struct {
-	notifier Notifier
-	name     string
-	owned    func() []int // of an ordered queue: the current slots, ascending and not nil
-	slots    []int        // the slots that it listens for
+	of    *Debouncer   // of the queue
+	owned func() []int // of an ordered queue: the current slots, ascending and not nil
+	slots []int        // the slots that it listens for
 
 	heard <-chan struct{} // nil: it does not listen
 	stop  func()
@@ -38,10 +37,10 @@ type Subscription struct {
 	poll   time.Duration // monotonic time until which a poll would find nothing, but for what this process has sent
 }
 
-// NewSubscription returns a Subscription that does not listen yet. notifier may be nil. On an ordered queue owned
-// returns the slots of the consumer.
-func NewSubscription(notifier Notifier, queue string, owned func() []int) Subscription {
-	return Subscription{notifier: notifier, name: queue, owned: owned}
+// NewSubscription returns a Subscription that does not listen yet. On an ordered queue owned returns the slots of the
+// consumer.
+func NewSubscription(of *Debouncer, owned func() []int) Subscription {
+	return Subscription{of: of, owned: owned}
 }
 
 // Heard receives a value for each notification while the consumer listens; otherwise it is nil.
@@ -56,14 +55,14 @@ const LookEvery = time.Second
 
 // Subscribe begins to listen.
 func (s *Subscription) Subscribe() {
-	if s.notifier == nil || s.heard != nil || base.Now() < s.muted {
+	if s.of.Notifier == nil || s.heard != nil || base.Now() < s.muted {
 		return
 	}
 	s.live, s.muted = false, 0
 	if s.owned != nil {
 		s.slots = s.owned()
 	}
-	base.Call(func() { s.heard, s.stop = s.notifier.Listen(s.name, s.slots) })
+	base.Call(func() { s.heard, s.stop = s.of.Notifier.Listen(s.of.Queue, s.slots) })
 	if s.heard == nil {
 		s.Unsubscribe()
 	}

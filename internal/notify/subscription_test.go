@@ -114,7 +114,7 @@ func TestNotificationsThatWaitNameTheSlotsOfAll(t *testing.T) {
 func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
 	b := &tally{}
 	owned := []int{}
-	s := Subscription{notifier: b, owned: func() []int { return owned }}
+	s := Subscription{of: &Debouncer{Notifier: b}, owned: func() []int { return owned }}
 	require.False(t, s.Follow(), "it does not listen")
 	s.Subscribe()
 	require.Equal(t, []int{}, b.slots, "it owns none")
@@ -127,7 +127,7 @@ func TestAConsumerWhoseSlotsMoveListensForTheNewOnes(t *testing.T) {
 	s.Unsubscribe()
 	owned = []int{2}
 	require.False(t, s.Follow())
-	plain := Subscription{notifier: b}
+	plain := Subscription{of: &Debouncer{Notifier: b}}
 	plain.Subscribe()
 	require.Nil(t, b.slots)
 	require.False(t, plain.Follow())
@@ -153,7 +153,7 @@ func (b leaver) fail() {
 func TestANotifierThatPanicsEndsNothing(t *testing.T) {
 	for _, b := range []leaver{{true}, {false}} {
 		(&Debouncer{Notifier: b}).Notify(1, Slots{}, false)
-		s := Subscription{notifier: b}
+		s := Subscription{of: &Debouncer{Notifier: b}}
 		s.Subscribe()
 		require.Nil(t, s.heard)
 		require.False(t, s.Quiet())
@@ -163,7 +163,7 @@ func TestANotifierThatPanicsEndsNothing(t *testing.T) {
 
 func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 	b := &tally{}
-	s := Subscription{notifier: b}
+	s := Subscription{of: &Debouncer{Notifier: b}}
 	s.Subscribe()
 	s.Subscribe()
 	require.Equal(t, 1, b.listens, "once")
@@ -187,7 +187,7 @@ func TestAfterAClosedChannelItListensAgainLater(t *testing.T) {
 func TestAConsumerThatMayListenSinceItsLastLookListensBeforeItSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
-		s := Subscription{notifier: b}
+		s := Subscription{of: &Debouncer{Notifier: b}}
 		require.Greater(t, s.MutedFor(), time.Hour, "it may listen now")
 		s.Subscribe()
 		s.Received(false)
@@ -205,7 +205,7 @@ func TestAConsumerThatMayListenSinceItsLastLookListensBeforeItSleeps(t *testing.
 
 func TestAConsumerThatStopsListeningPassesOnTheNotificationThatItDidNotClaimFor(t *testing.T) {
 	b := &tally{}
-	s := Subscription{notifier: b}
+	s := Subscription{of: &Debouncer{Notifier: b}}
 	s.Subscribe()
 	s.Received(true)
 	require.False(t, s.Unsubscribe(), "the first value is no notification")
@@ -228,7 +228,7 @@ func TestAConsumerThatStopsListeningPassesOnTheNotificationThatItDidNotClaimFor(
 func TestAConsumerThatIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &tally{}
-		s := Subscription{notifier: b}
+		s := Subscription{of: &Debouncer{Notifier: b}}
 		s.Subscribe()
 		time.Sleep(time.Second)
 		s.Looked(time.Hour)
@@ -246,7 +246,7 @@ func TestAConsumerThatIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 }
 
 func TestAConsumerThatIsWokenWithoutGettingAMessageBacksOff(t *testing.T) {
-	s := Subscription{notifier: &tally{}}
+	s := Subscription{of: &Debouncer{Notifier: &tally{}}}
 	s.Subscribe()
 	s.Received(true)
 	missed := func() time.Duration {

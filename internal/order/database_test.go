@@ -348,7 +348,7 @@ func (s *sim) hear(op *simOp, lost bool) {
 	case op.how == "tx":
 		e.Outcome, e.Until = InTx, s.now+400*time.Millisecond
 	default:
-		e.Outcome, e.Wait = Given, op.wait
+		e.Outcome, e.Until = Given, s.now+op.wait
 	}
 	op.seq.Settled(op.d.Message, op.d.Fence, e, s.now)
 }

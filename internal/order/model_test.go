@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The model has senders that commit late and keep their locks longer, consumers that take, return and lose slots, crash
@@ -52,7 +54,8 @@ func (s *sim) chance(n int) bool               { return s.pick(n) == 0 }
 
 func (c *simConsumer) start(s *sim) {
 	c.seq = New(Config{
-		Unread: 2, Blocked: 100, Bytes: 4, Rows: 3, Behind: simBehind, Holds: s.holds, OneWriter: s.oneWriter,
+		Unread: 2, Blocked: 100, Bytes: 4, Behind: simBehind, Holds: s.holds,
+		Traits:     sqlbatch.Traits{ClaimRows: 3, OneWriter: s.oneWriter},
 		MaxCrashes: simCrashes,
 	})
 	c.own, c.out = map[int]int64{}, nil

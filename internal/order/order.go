@@ -105,16 +105,14 @@ const KeyBytes = 2 << 10
 
 // Config configures a Sequencer.
 type Config struct {
-	Unread        int  // messages that a key keeps in addition to the first
-	MostUnread    int  // the same while there are few keys; 0: Unread
-	Blocked       int  // keys without a deliverable message at which reading stops
-	Bytes         int  // of the contents in memory that are not deliverable yet (PrefetchBytes)
-	Rows          int  // of one read
-	Behind        int  // rows up to the cursor of one read; with OneWriter only catch-ups have such rows
-	OneWriter     bool // messages commit in the order of their numbers: the cursor is the watermark
-	SampleIsFirst bool // Drawn and Senders are from before the snapshot of the rows: they are valid for this read
-	Holds         bool // a dead message holds its key (DeadKeyHolds)
-	MaxCrashes    int  // expired leases in a row that dead-letter a message; 0: no bound
+	sqlbatch.Traits
+	Unread     int  // messages that a key keeps in addition to the first
+	MostUnread int  // the same while there are few keys; 0: Unread
+	Blocked    int  // keys without a deliverable message at which reading stops
+	Bytes      int  // of the contents in memory that are not deliverable yet (PrefetchBytes)
+	Behind     int  // rows up to the cursor of one read; with OneWriter only catch-ups have such rows
+	Holds      bool // a dead message holds its key (DeadKeyHolds)
+	MaxCrashes int  // expired leases in a row that dead-letter a message; 0: no bound
 }
 
 // Slot is a slot that was taken, with the fence of its term. Messages with numbers up to Old are marked before
@@ -171,7 +169,7 @@ type Answer struct {
 	Walked   bool  // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64 // the queue's counter of redrives; negative: unknown
 	Rows     []Row
-	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn means
+	// Of Read and Refill: a sample, after the snapshot of the rows unless WatermarkFirst. A negative Drawn means
 	// no sample.
 	Drawn   int64
 	Senders []string
@@ -252,7 +250,7 @@ const (
 	Unknown Outcome = iota // or lost, or expired at MaxExtend
 	Acked
 	Dead
-	Given // nacked, snoozed or released: due after Settle.Wait
+	Given // nacked, snoozed or released: due at Settle.Until
 	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
 	// Returned is not final: the handler has returned after InTx, and the row is read now. If the transaction was
 	// rolled back, the message is delivered again. Until then, or until the end of the lease, the handler may settle
@@ -263,7 +261,6 @@ const (
 // Settle is the end of a delivery.
 type Settle struct {
 	Outcome Outcome
-	Wait    time.Duration
 	Until   time.Duration
 }
 

@@ -64,7 +64,7 @@ func (r *reads) meet() {
 }
 
 // bounds reports whether reads walk the index entries of deleted rows: on PostgreSQL, while a snapshot is open.
-func (r *reads) bounds() bool { return !r.mem.cfg.OneWriter && !r.mem.cfg.SampleIsFirst }
+func (r *reads) bounds() bool { return !r.mem.cfg.OneWriter && !r.mem.cfg.WatermarkFirst }
 
 // plan returns the next Read or Refill, or nil.
 func (r *reads) plan(b Budget, now time.Duration) *Task {
@@ -102,7 +102,7 @@ func (r *reads) room(b Budget) int {
 	if r.mem.blocked() >= r.mem.cfg.Blocked {
 		return 0
 	}
-	return max(0, min(b.Room, r.mem.cfg.Rows))
+	return max(0, min(b.Room, r.mem.cfg.ClaimRows))
 }
 
 // planRead returns the next read of the walk that has waited longest, or nil.
@@ -123,7 +123,7 @@ func (r *reads) planRead(b Budget, now time.Duration) *Task {
 	}}
 	// Without contents: most are of keys that wait. The messages of a single key are delivered one after another.
 	if room > 0 && w.barren >= room && r.mem.keys > 1 {
-		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.Rows), None
+		t.Rows, t.Old = min(2*w.barren, r.mem.cfg.ClaimRows), None
 	}
 	t.Rows = max(0, min(t.Rows, r.mem.cfg.Behind-w.behind))
 	for _, o := range r.walks {
@@ -171,7 +171,7 @@ func (r *reads) planRefill(b Budget, now time.Duration) *Task {
 	}
 	t.Cursor, t.Upto = t.walk.cursor, t.walk.cursor
 	t.bound(t.From)
-	t.Rows = min(r.mem.cfg.Rows, r.mem.keeps()*len(t.of)+1)
+	t.Rows = min(r.mem.cfg.ClaimRows, r.mem.keeps()*len(t.of)+1)
 	if b.Rows > 0 {
 		t.Rows = min(t.Rows, b.Rows)
 	}

@@ -58,11 +58,10 @@ type note struct {
 
 const another = -1 // another consumer owned the slot at the last look
 
-// SlotRow is the row of a slot in a look. A zero Owner means no owner.
+// SlotRow is the row of a slot in a look. A zero Owner means no owner, or one whose membership has ended.
 type SlotRow struct {
 	Slot  int
 	Owner [16]byte
-	Gone  bool // the owner's membership has ended
 	Fence int64
 }
 
@@ -206,7 +205,7 @@ func (r *Rebalancer) Look(rows []SlotRow, consumers int, now time.Duration) {
 func (r *Rebalancer) see(row SlotRow, now time.Duration) {
 	n := &r.notes[row.Slot]
 	mine := row.Owner == r.self
-	free := row.Owner == [16]byte{} || row.Gone && !mine
+	free := row.Owner == [16]byte{}
 	switch {
 	case mine && n.state == foreign: // the answer to its take was lost
 		n.state, n.fence = leaving, row.Fence

@@ -77,7 +77,11 @@ func (w *shareWorld) look() (rows []SlotRow, consumers int) {
 		consumers += bit(w.lives(id))
 	}
 	for i, owner := range w.owners {
-		rows = append(rows, SlotRow{Slot: i, Owner: owner, Gone: !w.lives(owner), Fence: w.fences[i]})
+		row := SlotRow{Slot: i, Fence: w.fences[i]}
+		if w.lives(owner) {
+			row.Owner = owner
+		}
+		rows = append(rows, row)
 	}
 	return rows, consumers
 }
@@ -537,7 +541,7 @@ func TestSlotsAreSettledWhenEachHasALivingOwner(t *testing.T) {
 		r.Look(rows, 2, w.now)
 		return r.Settled()
 	}
-	require.False(t, look(SlotRow{Owner: [16]byte{9}, Gone: true}))
+	require.False(t, look(SlotRow{}))
 	require.True(t, look(SlotRow{Owner: [16]byte{9}}))
 	require.False(t, look(SlotRow{}))
 	r.Lost([16]byte{8}, w.now)

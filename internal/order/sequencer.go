@@ -155,7 +155,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	if walked && s.hear(a, isRead, now) {
 		return true
 	}
-	if s.mem.cfg.SampleIsFirst {
+	if s.mem.cfg.WatermarkFirst {
 		ready = s.reads.water.Ready
 	}
 	switch {
@@ -238,7 +238,7 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 		s.queues.end(m)
 	case Given:
 		s.queues.released(m, GivenFence(m.Fence, m.delivery))
-		m.dueAt = now + e.Wait
+		m.dueAt = e.Until
 	case InTx:
 		switch m.state {
 		case out:

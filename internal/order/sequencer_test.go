@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // one is a Sequencer that owns slot 0, with its own time.
@@ -15,7 +17,8 @@ type one struct {
 }
 
 func newOne(t *testing.T, old int64, change ...func(*Config)) *one {
-	cfg := Config{Unread: 4, Blocked: 100, Bytes: 1 << 20, Behind: 100, Holds: true, Rows: 100, MaxCrashes: 3}
+	cfg := Config{Unread: 4, Blocked: 100, Bytes: 1 << 20, Behind: 100, Holds: true, MaxCrashes: 3,
+		Traits: sqlbatch.Traits{ClaimRows: 100}}
 	for _, c := range change {
 		c(&cfg)
 	}

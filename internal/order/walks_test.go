@@ -213,7 +213,7 @@ func TestAReadThatEndsAtANumberIsContinuedThere(t *testing.T) {
 
 func TestASampleFromBeforeTheRowsCountsForTheSameRead(t *testing.T) {
 	for _, first := range []bool{true, false} {
-		o := newOne(t, 0, func(c *Config) { c.SampleIsFirst = first })
+		o := newOne(t, 0, func(c *Config) { c.WatermarkFirst = first })
 		o.read(2, 1, 2)
 		from := int64(0)
 		if first {

@@ -9,13 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Claims runs the statements of one consumer's claims, one after another.
 type Claims struct {
-	Part    *session.Part
+	Table
 	Context context.Context // outlives the end of the consumer's claims, so that the leased messages are known
 
 	// busy means that the last claim returned messages. A busy consumer has its own session; idle consumers share one.

@@ -12,7 +12,6 @@ import (
 // Ordered has the statements of a consumer of an ordered queue. One goroutine uses it.
 type Ordered struct {
 	Claims
-	SQL        sqlbatch.Queue
 	Within     time.Duration // timeout of a statement
 	LookWithin time.Duration // timeout of a read: while it hangs, a database with one connection extends no lease
 }
@@ -138,8 +137,9 @@ func (o *Ordered) Slots() (list []order.SlotRow, consumers int, err error) {
 		var owner []byte
 		var left sql.NullInt64
 		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
-		copy(row.Owner[:], owner)
-		row.Gone = left.Int64 <= 0
+		if left.Int64 > 0 { // its membership has not ended
+			copy(row.Owner[:], owner)
+		}
 		list = append(list, row)
 		return err
 	})
@@ -171,10 +171,9 @@ func (o *Ordered) Paused() bool {
 // Answer collects the rows of a read, a look-up or a fetch. It must not be used before the statement has succeeded.
 type Answer struct {
 	order.Answer
-	Contents int  // rows with contents
-	Bytes    int  // of bodies
-	Lapsed   bool // a row with contents has lost a lease
-	Last     Row  // the last row, without its contents
+	Contents int // rows with contents
+	Bytes    int // of bodies
+	Last     Row // the last row, without its contents
 
 	columns
 	orderKey                                     sql.RawBytes
@@ -222,7 +221,6 @@ func (a *Answer) scan(rows *sql.Rows) error {
 		a.keep(&in)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
 		a.Contents++
-		a.Lapsed = a.Lapsed || row.Lapses > 0
 		a.Bytes += len(in.Body)
 	}
 	a.Rows = append(a.Rows, row)

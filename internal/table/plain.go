@@ -14,13 +14,12 @@ import (
 // Plain has the statements of a consumer of a plain queue. One goroutine uses it, and another one for rescans.
 type Plain struct {
 	Claims
-	Queue *Queue
 	Notes *session.Part // for slow rescans
 }
 
 // Claim leases messages.
 func (p *Plain) Claim(within time.Duration, c sqlbatch.ClaimParams, into *ClaimedRows) error {
-	err := p.run(within, p.Queue.SQL.Claim(c), into.scan)
+	err := p.run(within, p.SQL.Claim(c), into.scan)
 	if err == nil {
 		p.busy = len(into.Rows) > 0
 	}
@@ -29,7 +28,7 @@ func (p *Plain) Claim(within time.Duration, c sqlbatch.ClaimParams, into *Claime
 
 // Contents reads the contents of a leased message into its row. found is false if the lease is lost.
 func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err error) {
-	err = p.run(within, p.Queue.SQL.Contents(into.Item), func(rows *sql.Rows) error {
+	err = p.run(within, p.SQL.Contents(into.Item), func(rows *sql.Rows) error {
 		found = true
 		var key, kind, headers, body sql.RawBytes
 		err := rows.Scan(&key, &kind, &headers, &body)
@@ -42,13 +41,13 @@ func (p *Plain) Contents(within time.Duration, into *Claimed) (found bool, err e
 
 // Look looks up which rows exist.
 func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
-	return Table{p.Queue, p.Part}.Look(p.Context, within, ids)
+	return p.Table.Look(p.Context, within, ids)
 }
 
 // NextDue returns the time until the first message behind these places is due: the greatest Duration if there is none.
 func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, err error) {
 	var ms sql.NullInt64
-	err = p.look(within, p.Queue.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = p.look(within, p.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if !ms.Valid {
 		return math.MaxInt64, err
 	}
@@ -58,7 +57,7 @@ func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Dur
 // DueOrLocked reports whether a message is due, or might be: messages that other sessions have locked count as due.
 func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
 	var ms sql.NullInt64
-	err = p.look(within, p.Queue.SQL.DueOrLocked(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = p.look(within, p.SQL.DueOrLocked(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	return ms.Valid && ms.Int64 <= 0, err
 }
 
@@ -95,7 +94,7 @@ func (p *Plain) Rescan(ctx context.Context, slow bool) (r Rescan, took time.Dura
 		run = p.Notes.RunTimed
 	}
 	r.Due = math.MaxInt64
-	took, err = run(ctx, p.Queue.SQL.Rescan(), func(rows *sql.Rows) error {
+	took, err = run(ctx, p.SQL.Rescan(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due, lapses, lostAt sql.NullInt64
 		var first, lost sql.RawBytes
@@ -120,7 +119,7 @@ func (p *Plain) Rescan(ctx context.Context, slow bool) (r Rescan, took time.Dura
 
 // Rescue makes messages ready whose leases have expired, and returns their places.
 func (p *Plain) Rescue(within time.Duration, r sqlbatch.RescueParams) (places []Lost, err error) {
-	err = p.run(within, p.Queue.SQL.Rescue(r), func(rows *sql.Rows) error {
+	err = p.run(within, p.SQL.Rescue(r), func(rows *sql.Rows) error {
 		var id sql.RawBytes
 		var place Lost
 		err := rows.Scan(&id, &place.Priority, &place.From.Due)
