@@ -33,7 +33,7 @@ type Config struct {
 	Home         *lease.Home
 	Holder       Holder
 	Halt         context.CancelFunc // stops the consumer when it is idle; nil without StopWhenIdle
-	Neighbour    *Neighbour
+	Neighbours   *Neighbours
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
 	Cleared      <-chan struct{} // with StopWhenIdle, has a value when no lease or handler is left

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 )
 
 // claimsOf makes claims of these sizes enter the gate in this order, each in its own
 // goroutine, and returns a function that reports when each entered. Each keeps its turn
 // for kept.
-func claimsOf(t *testing.T, gate *Gate, kept time.Duration, sizes ...int) (begun func() []time.Duration) {
+func claimsOf(t *testing.T, gate *semaphore.Weighted, kept time.Duration, sizes ...int) (begun func() []time.Duration) {
 	began := time.Now()
 	all := make([]time.Duration, len(sizes))
 	var claims sync.WaitGroup
 	for i, n := range sizes {
 		claims.Go(func() {
-			done, err := gate.enter(t.Context(), n)
+			done, err := enter(t.Context(), gate, n)
 			if err != nil {
 				return
 			}
@@ -49,7 +50,7 @@ func TestLargeClaimsOfOneProcessFollowEachOtherAndSmallOnesDoNot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				begun := claimsOf(t, NewGate(), 5*ms, c.sizes...)
+				begun := claimsOf(t, newGate(), 5*ms, c.sizes...)
 				require.Equal(t, c.begun, begun())
 			})
 		})
@@ -58,27 +59,27 @@ func TestLargeClaimsOfOneProcessFollowEachOtherAndSmallOnesDoNot(t *testing.T) {
 
 func TestAClaimThatHangsKeepsOthersWaitingForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := NewGate()
-		hung, err := gate.enter(t.Context(), 1000)
+		gate := newGate()
+		hung, err := enter(t.Context(), gate, 1000)
 		require.NoError(t, err)
 		begun := claimsOf(t, gate, time.Millisecond, 1000, 1000)
 		require.Equal(t, []time.Duration{gateMoment, gateMoment + time.Millisecond}, begun(),
 			"it does not delay later claims")
 		hung()
-		require.True(t, gate.rows.TryAcquire(sideBySide), "its late release adds nothing")
-		require.False(t, gate.rows.TryAcquire(1))
+		require.True(t, gate.TryAcquire(sideBySide), "its late release adds nothing")
+		require.False(t, gate.TryAcquire(1))
 	})
 }
 
 func TestStopEndsTheWaitForATurn(t *testing.T) {
-	gate := NewGate()
-	done, err := gate.enter(t.Context(), 1000)
+	gate := newGate()
+	done, err := enter(t.Context(), gate, 1000)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	_, err = gate.enter(ctx, 1)
+	_, err = enter(ctx, gate, 1)
 	require.ErrorIs(t, err, context.Canceled)
 	done()
-	_, err = gate.enter(t.Context(), 1000)
+	_, err = enter(t.Context(), gate, 1000)
 	require.NoError(t, err, "it does not wait any more")
 }

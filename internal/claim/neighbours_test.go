@@ -13,14 +13,14 @@ func TestConsumersOfOneQueueShareItsGate(t *testing.T) {
 	db := &sql.DB{}
 	orders, mails := notify.Key{DB: db, Queue: "orders"}, notify.Key{DB: db, Queue: "mails"}
 	first, second, other := Join(orders), Join(orders), Join(mails)
-	require.Same(t, first.of.gate, second.of.gate)
-	require.NotSame(t, first.of.gate, other.of.gate)
+	require.Same(t, first.gate, second.gate)
+	require.NotSame(t, first.gate, other.gate)
 
-	gate := first.of.gate
+	gate := first.gate
 	first.Leave()
 	third := Join(orders)
-	require.Same(t, gate, third.of.gate, "the second one is still there")
-	for _, n := range []*Neighbour{second, third, other} {
+	require.Same(t, gate, third.gate, "the second one is still there")
+	for _, n := range []*Neighbours{second, third, other} {
 		n.Leave()
 	}
 	require.Empty(t, neighbours.of, "queues without a consumer are removed")

@@ -135,7 +135,7 @@ func (p *Plain) within() time.Duration {
 // claim leases up to n messages, and delivers them. It returns how many it asked for and how many it got, without those
 // that it had to release. Stop does not cancel it, because the consumer would not know which messages it has leased.
 func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
-	done, err := p.cfg.Neighbour.of.gate.enter(p.cfg.Stop, n)
+	done, err := enter(p.cfg.Stop, p.cfg.Neighbours.gate, n)
 	if err != nil { // Stop
 		return 0, 0, &batch.Failure{Err: err}
 	}
@@ -160,12 +160,16 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 		p.buffer.reuse(rows.Rows)
 		return c.Rows, 0, nil
 	}
+	bytes := 0
+	for i := range rows.Rows {
+		bytes += rows.Rows[i].Size
+	}
 	p.pace.size.Worked(c.Rows, took, p.cfg.claimTime())
-	p.pace.brought(got, rows.Bytes)
+	p.pace.brought(got, bytes)
 	rows.Sort(compareRows)
 	// The leases begin at the start of the statement
 	leases := p.cfg.leases(rows.Rows, lease.After(start, p.cfg.LeaseFor), start+p.cfg.MaxExtend)
-	got = p.deliver(Batch{leases, rows.Rows}, rows.Bytes, took)
+	got = p.deliver(Batch{leases, rows.Rows}, bytes, took)
 	p.rescans.careful = p.pace.lapsedHeld // the next message has probably been in the same process
 	return c.Rows, got, nil
 }

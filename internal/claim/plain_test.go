@@ -108,7 +108,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			return sqlbatch.Unknown
 		}},
 		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()},
-		Neighbour: n, SpareTimeout: 10 * time.Second,
+		Neighbours: n, SpareTimeout: 10 * time.Second,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: holder{q},
 	}
@@ -216,7 +216,6 @@ func (q *queue) claimed(r *row, into *table.ClaimedRows, bare bool) {
 		LeftOut: bare || r.size > into.Inline}
 	c.Priority, c.Due, c.Attempts, c.Lapses = r.priority, r.due.Milliseconds(), 1+r.lapses, r.lapses
 	into.Rows = append(into.Rows, c)
-	into.Bytes += r.size
 }
 
 func (q *queue) Claim(_ time.Duration, c sqlbatch.ClaimParams, into *table.ClaimedRows) error {

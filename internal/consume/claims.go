@@ -23,13 +23,12 @@ func (c *Consumer) newClaims() {
 	own := claim.Config{
 		Limits: cfg.Limits, Queue: q, Traits: q.Dialect.Traits(), Health: cfg.Health, Stop: c.load.stop,
 		Abandoned: e.abandoned,
-		Home:      &o.home, Neighbour: o.neighbour, Subscription: &subscription, Waiter: c.waiter,
-		Cleared:      c.load.cleared,
+		Home:      &o.home, Neighbours: o.neighbours, Subscription: &subscription, Waiter: c.waiter,
 		SpareTimeout: cfg.spareTimeout(),
 		Holder:       o,
 	}
 	if cfg.StopWhenIdle {
-		own.Halt = c.load.halt
+		own.Halt, own.Cleared = c.load.halt, c.load.drained
 	}
 	o.pace = claim.NewPace(own)
 	on := table.Claims{Table: table.Table{Queue: q, Part: c.parts.claim}, Context: e.abandoned}

@@ -78,13 +78,13 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, err
 	}
 	c := &Consumer{cfg: cfg, parts: parts{claim: open[0], settle: open[1], extend: open[2], note: open[3]},
-		load: newLoad(cfg.StopWhenIdle)}
+		load: newLoad()}
 	c.ending = newEnding(c)
 	c.waiter, c.membership = cfg.Signals.Key.Wait(), claim.Lasting(cfg.Row.ID)
 	if cfg.Table.Ordered {
 		c.membership = claim.NewMembership(cfg.Row.ID)
 	}
-	o := &owner{Observer: cfg.Observer, of: c, neighbour: claim.Join(cfg.Signals.Key)}
+	o := &owner{Observer: cfg.Observer, of: c, neighbours: claim.Join(cfg.Signals.Key)}
 	c.owner = o
 	o.home.Owner, o.home.Parent, o.home.Of = o, cfg.Values, cfg.Observer
 	o.openAcks = &openAcks{tasks: tasks{c, &c.cfg}, leases: map[*lease.Lease]bool{}}
@@ -165,7 +165,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	for c.load.handlers.Load() > 0 { // handlers whose leases were revoked
 		<-c.load.drained
 	}
-	o.neighbour.Leave()
+	o.neighbours.Leave()
 }
 
 // Stop ends claiming and releases everything that no reader has taken. It returns immediately.
@@ -209,11 +209,11 @@ func (c *Consumer) Stats() Stats {
 }
 
 // Begin counts a handler, unless the lease has ended. It waits while another handler of the process has the message:
-// see claim.Neighbour. The order matters: if a lease ends after the check, while the consumer stops, the handler is
+// see claim.Neighbours. The order matters: if a lease ends after the check, while the consumer stops, the handler is
 // already counted, and End waits for it.
 func (c *Consumer) Begin(l *lease.Lease) bool {
 	c.load.handlers.Add(1)
-	c.owner.neighbour.Handle(l, min(Grace, c.cfg.LeaseFor/2))
+	c.owner.neighbours.Handle(l, min(Grace, c.cfg.LeaseFor/2))
 	if c.Skip(l) {
 		c.Done(l)
 		return false
@@ -224,7 +224,7 @@ func (c *Consumer) Begin(l *lease.Lease) bool {
 // Done is called when the result of a handler, of these leases together, has been processed.
 func (c *Consumer) Done(leases ...*lease.Lease) {
 	for _, l := range leases {
-		c.owner.neighbour.Handled(l)
+		c.owner.neighbours.Handled(l)
 	}
 	c.load.ended(&c.load.handlers)
 }

@@ -18,9 +18,9 @@ import (
 // TestNoLeaseIsHandledBehindTheEnd ends leases while a worker takes them, and checks as
 // supervise does: a consumer that was found idle stays idle.
 func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
-	c := &Consumer{load: newLoad(false)}
-	o := &owner{of: c, pace: claim.NewPace(claim.Config{}), neighbour: claim.Join(notify.Key{})}
-	defer o.neighbour.Leave()
+	c := &Consumer{load: newLoad()}
+	o := &owner{of: c, pace: claim.NewPace(claim.Config{}), neighbours: claim.Join(notify.Key{})}
+	defer o.neighbours.Leave()
 	c.load.halt()
 	c.owner = o
 	o.home = lease.Home{Owner: o, Parent: t.Context()}

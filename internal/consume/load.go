@@ -16,27 +16,20 @@ type load struct {
 	// handlers counts handlers that have not returned: a transaction that acked the lease might roll back, and then the
 	// handler's error is to be settled.
 	handlers atomic.Int64
-	drained  chan struct{} // of capacity 1: the consumer stops, and the last lease or handler has ended
-	// Of capacity 1: no lease or handler is left, and a claim might find something. nil without StopWhenIdle
-	cleared chan struct{}
+	// Of capacity 1: no lease or handler is left, or the consumer stops and the last lease or the last handler has ended
+	drained chan struct{}
 }
 
-func newLoad(stopWhenIdle bool) *load {
+func newLoad() *load {
 	o := &load{drained: make(chan struct{}, 1)}
-	if stopWhenIdle {
-		o.cleared = make(chan struct{}, 1)
-	}
 	o.stop, o.halt = context.WithCancel(context.Background())
 	return o
 }
 
 // ended counts a lease or a handler as ended. The last one allows a stopping consumer to end.
 func (o *load) ended(of *atomic.Int64) {
-	if of.Add(-1) == 0 && o.stop.Err() != nil {
+	if of.Add(-1) == 0 && o.stop.Err() != nil || o.holds() <= 0 {
 		base.Signal(o.drained)
-	}
-	if o.cleared != nil && o.holds() <= 0 {
-		base.Signal(o.cleared)
 	}
 }
 

@@ -16,14 +16,14 @@ import (
 // stores settles and extensions, and owner processes their outcomes.
 type owner struct {
 	Observer
-	of        *Consumer
-	home      lease.Home
-	settler   *settle.Settler
-	extender  *settle.Extender
-	openAcks  *openAcks
-	pace      *claim.Pace
-	slots     *claim.Slots // of an ordered queue; nil of a plain one
-	neighbour *claim.Neighbour
+	of         *Consumer
+	home       lease.Home
+	settler    *settle.Settler
+	extender   *settle.Extender
+	openAcks   *openAcks
+	pace       *claim.Pace
+	slots      *claim.Slots // of an ordered queue; nil of a plain one
+	neighbours *claim.Neighbours
 
 	mu      sync.Mutex   // guards settled; held briefly
 	settled settle.Tally // so far

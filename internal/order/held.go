@@ -28,8 +28,7 @@ func (h *held) plan(n int, now time.Duration) *Task {
 	t := &Task{Kind: Held}
 	for k := range h.keys {
 		if k.busy() == 0 && k.slot.walk != nil && len(t.of) < n {
-			t.of = append(t.of, k)
-			t.Keys, t.KeySlots = append(t.Keys, k.name.key), append(t.KeySlots, k.slot.Number)
+			t.of, t.Keys = append(t.of, k), append(t.Keys, k.name.key)
 		}
 	}
 	if len(t.of) == 0 {

@@ -173,7 +173,6 @@ type Answer struct {
 	// no sample.
 	Drawn   int64
 	Senders []string
-	Renamed bool  // a sender might be open under another name
 	Upto    int64 // rows with greater numbers might be missing: of a Refill, where the walk ended; None: at its end
 	// Of Held: one for each key of the task.
 	Held []bool
@@ -202,7 +201,7 @@ const (
 	// Release raises the fence of Messages that were not delivered. If this consumer has marked a message, Release
 	// clears the mark and subtracts the attempt. Locked rows are skipped.
 	Release
-	// Held checks which of Keys, of the slots in KeySlots, are held by a dead message.
+	// Held checks which of Keys, of KeySlots, are held by a dead message.
 	Held
 )
 
@@ -222,13 +221,21 @@ type Task struct {
 	Kind                Kind
 	sqlbatch.ReadParams // of Read and Refill; the caller sets Consumer and Inline. The others have Slots and Keys
 	Messages            []*Message
-	KeySlots            []int
 	Slow                bool // a part of a slow read: no message waits for it
 
 	walk    *walk
 	began   time.Duration
 	bounded bool        // Upto is the end of the span of the walk
 	of      []*keyQueue // of a Refill, or of Held
+}
+
+// KeySlots returns the slots of the keys of a Held.
+func (t *Task) KeySlots() []int {
+	slots := make([]int, len(t.of))
+	for i, k := range t.of {
+		slots[i] = k.slot.Number
+	}
+	return slots
 }
 
 // Delivery is a message to deliver. Fence is the fence of the delivery, Message.Fence the stored one. If Expired or

@@ -193,7 +193,7 @@ func (s *Sequencer) open(keys []*keyQueue, a *Answer, redriven int64) {
 func (s *Sequencer) hear(a *Answer, sampled bool, now time.Duration) (forgotten bool) {
 	h, from := &s.queues.held, int64(None)
 	if sampled && a.Drawn >= 0 {
-		from, forgotten = s.reads.water.Sample(a.Drawn, a.Senders, a.Renamed, now)
+		from, forgotten = s.reads.water.Sample(a.Drawn, a.Senders, now)
 	}
 	if a.Redriven >= 0 && a.Redriven != h.redriven {
 		if h.redriven >= 0 {

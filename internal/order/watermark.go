@@ -1,6 +1,10 @@
 package order
 
-import "time"
+import (
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
 
 // stragglesAfter is how long a sender may stay open before the watermark passes its numbers. Until then each read
 // begins below the first number of that sender.
@@ -25,11 +29,10 @@ type sender struct {
 	since time.Duration
 }
 
-// Sample adds a sample. renamed means that a sender of an earlier sample might be open under an unknown name. from is
-// the lowest bound of the stragglers that have ended since the last sample, whose messages have greater numbers, or
-// None if there are none. forgotten reports that the last number drawn is less than before: the database was restored.
-func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time.Duration) (from int64,
-	forgotten bool) {
+// Sample adds a sample. sqlbatch.UnknownSender might be any sender of an earlier sample. from is the lowest bound of the
+// stragglers that have ended since the last sample, whose messages have greater numbers, or None if there are none.
+// forgotten reports that the last number drawn is less than before: the database was restored.
+func (w *Watermark) Sample(drawn int64, senders []string, now time.Duration) (from int64, forgotten bool) {
 	from = None
 	if forgotten = drawn < w.drawn; forgotten {
 		*w = Watermark{}
@@ -40,6 +43,8 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 			here[name] = &sender{bound: w.drawn, since: now}
 		}
 	}
+	renamed := here[sqlbatch.UnknownSender] != nil
+	delete(here, sqlbatch.UnknownSender)
 	for name, s := range w.open {
 		switch {
 		case here[name] != nil:

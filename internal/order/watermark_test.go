@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The senders draw numbers and end in any order. A sample has all open senders.
@@ -44,7 +46,7 @@ func TestTheWatermarkPassesNoNumberOfASenderThatHasNotEnded(t *testing.T) {
 						seen[name] = now
 					}
 				}
-				_, forgotten := w.Sample(drawn, senders, false, now)
+				_, forgotten := w.Sample(drawn, senders, now)
 				require.False(t, forgotten)
 				for name, numbers := range open {
 					if len(numbers) > 0 && now-seen[name] <= stragglesAfter {
@@ -62,24 +64,24 @@ func TestTheWatermarkPassesNoNumberOfASenderThatHasNotEnded(t *testing.T) {
 
 func TestTheEndOfAStragglerIsReportedWithItsBound(t *testing.T) {
 	var w Watermark
-	sample := func(at time.Duration, drawn int64, renamed bool, senders ...string) int64 {
-		from, forgotten := w.Sample(drawn, senders, renamed, at)
+	sample := func(at time.Duration, drawn int64, senders ...string) int64 {
+		from, forgotten := w.Sample(drawn, senders, at)
 		require.False(t, forgotten)
 		return from
 	}
-	require.EqualValues(t, int64(None), sample(0, 5, false))
-	require.EqualValues(t, int64(None), sample(1, 7, false, "slow"))
+	require.EqualValues(t, int64(None), sample(0, 5))
+	require.EqualValues(t, int64(None), sample(1, 7, "slow"))
 	require.Equal(t, int64(5), w.Ready, "numbers from 6 on might be those of the sender")
-	require.EqualValues(t, int64(None), sample(2+stragglesAfter, 9, false, "slow"))
+	require.EqualValues(t, int64(None), sample(2+stragglesAfter, 9, "slow"))
 	require.Equal(t, int64(9), w.Ready, "it straggles")
-	require.EqualValues(t, int64(None), sample(3+stragglesAfter, 9, true), "it might be open under another name")
-	require.Equal(t, int64(5), sample(4+stragglesAfter, 9, false))
+	require.EqualValues(t, int64(None), sample(3+stragglesAfter, 9, sqlbatch.UnknownSender), "it might be open under another name")
+	require.Equal(t, int64(5), sample(4+stragglesAfter, 9))
 }
 
 func TestASmallerNumberMeansThatNumbersWereForgotten(t *testing.T) {
 	var w Watermark
-	w.Sample(5, nil, false, 0)
-	_, forgotten := w.Sample(4, []string{"s"}, false, 1)
+	w.Sample(5, nil, 0)
+	_, forgotten := w.Sample(4, []string{"s"}, 1)
 	require.True(t, forgotten)
 	require.Zero(t, w.Ready)
 }

@@ -86,7 +86,6 @@ func (c *columns) keep(row *Row) {
 type ClaimedRows struct {
 	columns
 	Rows   []Claimed
-	Bytes  int // of bodies
 	Inline int // larger bodies are left out; all if it is negative
 }
 
@@ -98,7 +97,6 @@ func (r *ClaimedRows) scan(rows *sql.Rows) error {
 		LeftOut: r.Inline < 0 || int(r.size) > r.Inline}
 	r.keep(&row.Row)
 	copy(row.Item.ID[:], r.id)
-	r.Bytes += row.Size
 	r.Rows = append(r.Rows, row)
 	return nil
 }

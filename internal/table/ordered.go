@@ -54,7 +54,7 @@ func (o *Ordered) Do(t *order.Task, a *Answer) error {
 // held queries which keys are held by dead messages.
 func (o *Ordered) held(t *order.Task, a *Answer) error {
 	a.Walked, a.Held = true, make([]bool, len(t.Keys))
-	return o.look(o.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
+	return o.look(o.SQL.HeldKeys(t.KeySlots(), t.Keys), func(rows *sql.Rows) error {
 		var place int
 		var isHeld int64
 		if err := rows.Scan(&place, &isHeld, &a.Redriven); err != nil {
@@ -189,13 +189,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	}
 	if a.id == nil {
 		a.Walked, a.Redriven, a.Drawn, a.Upto = a.priority != 0, a.enqueued, a.fence, a.due
-		for _, sender := range strings.Fields(string(a.body)) {
-			if sender == sqlbatch.UnknownSender {
-				a.Renamed = true
-			} else {
-				a.Senders = append(a.Senders, sender)
-			}
-		}
+		a.Senders = strings.Fields(string(a.body))
 		return nil
 	}
 	row := order.Row{
