@@ -127,7 +127,7 @@ func (s *Slots) next(n int) (b Batch, any bool) {
 // rowOf converts a message that is delivered, or dead-lettered instead, to a row of a claim.
 func rowOf(d *order.Delivery) table.Claimed {
 	row := table.Claimed{Item: sqlbatch.Item{ID: d.ID, Fence: d.Message.Fence}, Expired: d.Expired}
-	row.Attempts, row.Lapses, row.OrderKey = d.Attempts(), d.Lapses(), d.Key() // all that is known of a crashed message
+	row.Attempts, row.Lapses, row.OrderKey = d.Attempts, d.Lapses, d.Key() // all that is known of a crashed message
 	if in, ok := d.Contents.(*table.Row); ok {
 		row.Row = *in
 	}

@@ -64,9 +64,7 @@ func (q *queues) recall(m *Message) {
 }
 
 // crashed reports whether a message has ended too many processes.
-func (q *queues) crashed(m *Message) bool {
-	return q.mem.cfg.MaxCrashes > 0 && m.lapses >= q.mem.cfg.MaxCrashes
-}
+func (q *queues) crashed(m *Message) bool { return m.Lapses >= q.mem.cfg.MaxCrashes }
 
 // clearMarks lists the marks of a key whose slot is leaving, and ends its other messages.
 func (q *queues) clearMarks(k *keyQueue) {

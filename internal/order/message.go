@@ -33,6 +33,9 @@ type Message struct {
 	Slot  int
 	Fence int64 // stored
 
+	Attempts int // including the next delivery
+	Lapses   int // expired leases in a row
+
 	// Unfetched is for the caller: the last Fetch of this message alone has failed, but a Look at its row has not.
 	Unfetched bool
 
@@ -42,13 +45,11 @@ type Message struct {
 	gate     int   // the last event before it was read: see walk.done
 	contents any
 	bytes    int
-	mustMark bool // another consumer might have delivered it, or its last lease has expired
-	mine     bool // this consumer has marked it, or might have
-	counted  bool // among the keys at work of its slot
-	given    bool // delivered since it was last released
-	returned bool // its handler has returned, after an ack in a transaction
-	attempts int  // including the next delivery
-	lapses   int
+	mustMark bool          // another consumer might have delivered it, or its last lease has expired
+	mine     bool          // this consumer has marked it, or might have
+	counted  bool          // among the keys at work of its slot
+	given    bool          // delivered since it was last released
+	returned bool          // its handler has returned, after an ack in a transaction
 	after    time.Duration // not due before: see scatter
 	delivery int64         // fence of the last delivery; 0: none
 	redriven int64         // the queue's counter of redrives before that delivery
@@ -58,12 +59,6 @@ type Message struct {
 	wakeAt   time.Duration // of its timer; 0: it does not wait
 	pauses   uint8         // in a row
 }
-
-// Attempts returns how many deliveries the message has had, including the next one.
-func (m *Message) Attempts() int { return m.attempts }
-
-// Lapses returns how many of its leases expired in a row.
-func (m *Message) Lapses() int { return m.lapses }
 
 // Key returns the key of the message, or "" if it has none.
 func (m *Message) Key() string {
@@ -86,11 +81,11 @@ func (m *Message) busy() bool {
 // adopt sets the fields of a message from its row. A message whose last lease has expired is marked before its
 // delivery, so that another crash counts.
 func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
-	m.Fence, m.attempts, m.dueAt, m.diesAt = row.Fence, row.Attempts, now+row.Wait, 0
+	m.Fence, m.Attempts, m.dueAt, m.diesAt = row.Fence, row.Attempts, now+row.Wait, 0
 	q.scatter(m, row.Lapses, now)
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence
 	raised := m.mine || m.delivery > 0 && row.Fence > m.delivery
-	m.mustMark = !raised && (m.Seq <= m.key.slot.Old || row.Holder == Others) || m.lapses > 0 && !m.mine
+	m.mustMark = !raised && (m.Seq <= m.key.slot.Old || row.Holder == Others) || m.Lapses > 0 && !m.mine
 	if row.Lives != 0 {
 		m.diesAt = max(1, now+row.Lives)
 	}
@@ -99,9 +94,9 @@ func (q *queues) adopt(m *Message, row *Row, now time.Duration) {
 // scatter makes a message wait that has lost leases in a row: see sqlbatch.Scatter. The delay is not stored: a new
 // owner draws another one, by the random part of the slot's fence.
 func (q *queues) scatter(m *Message, lapses int, now time.Duration) {
-	if m.lapses != lapses {
-		m.lapses, m.after = lapses, now
-		if most := sqlbatch.Scatter(m.lapses); most > 0 && !q.crashed(m) {
+	if m.Lapses != lapses {
+		m.Lapses, m.after = lapses, now
+		if most := sqlbatch.Scatter(m.Lapses); most > 0 && !q.crashed(m) {
 			m.after += time.Duration(random(m.ID, m.key.slot.Fence+int64(lapses)).Int64N(int64(most)))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 // plan returns the next task of messages in memory, or nil.
 func (q *queues) plan(b Budget, now time.Duration) *Task {
 	given := func(m *Message) bool { return m.given }
-	lapsed, fresh := func(m *Message) bool { return m.lapses > 0 }, func(m *Message) bool { return m.lapses == 0 }
+	lapsed, fresh := func(m *Message) bool { return m.Lapses > 0 }, func(m *Message) bool { return m.Lapses == 0 }
 	for _, o := range []struct {
 		kind Kind
 		of   state
@@ -91,11 +91,11 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 		q.mem.set(m, idle)
 	case row.Written:
 		if m.given { // it was a Lapse
-			m.attempts++
+			m.Attempts++
 		}
 		q.released(m, row.Fence)
 		q.scatter(m, row.Lapses, now)
-		m.mustMark = m.mustMark || m.lapses > 0
+		m.mustMark = m.mustMark || m.Lapses > 0
 	case row.Lock == Locked && was == toMark:
 		q.skipped(m, now)
 	case row.Lock == Locked, was == toUndo && row.Fence == m.Fence:
