@@ -100,7 +100,9 @@ func (k *intake) deliver(b Batch, bytes int, took time.Duration) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
-	k.pace.lapsedHeld = slices.ContainsFunc(leases, lapsed)
+	if !slices.ContainsFunc(leases, lapsed) {
+		k.pace.endedThen = -1
+	}
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.SettleAll(settling...)

@@ -29,8 +29,7 @@ type Pace struct {
 
 	samples     []sample
 	meanBytes   int           // of a body, by the last claim
-	lapsedHeld  bool          // readers have a message that has lost a lease, by the last claim; none has ended since
-	endedThen   int64         // ended, when the last claim returned
+	endedThen   int64         // ended, when a claim brought readers a message that has lost a lease; negative: it did not
 	hungrySince time.Duration // when readers began to wait, or the last claim returned
 
 	ended    atomic.Int64  // leases that were settled or have ended
@@ -65,7 +64,9 @@ const worthwhile = 64
 const lapsedWait = 30 * time.Second
 
 // NewPace returns the pace of a consumer.
-func NewPace(cfg Config) *Pace { return &Pace{cfg: cfg, progress: make(chan struct{}, 1)} }
+func NewPace(cfg Config) *Pace {
+	return &Pace{cfg: cfg, endedThen: -1, progress: make(chan struct{}, 1)}
+}
 
 // Serve sets the feed that readers are served from. It is called before the first claim.
 func (p *Pace) Serve(f Feed) { p.feed = f }
@@ -157,8 +158,10 @@ func (p *Pace) waits(buffered int) bool {
 	if buffered > 0 {
 		p.hungrySince = now
 	}
-	p.lapsedHeld = p.lapsedHeld && p.ended.Load() == p.endedThen && now < p.hungrySince+min(p.cfg.LeaseFor, lapsedWait)
-	return p.lapsedHeld
+	if p.ended.Load() != p.endedThen || now >= p.hungrySince+min(p.cfg.LeaseFor, lapsedWait) {
+		p.endedThen = -1
+	}
+	return p.endedThen >= 0
 }
 
 // careful returns how many messages a claim may bring that begins with one which has lost a lease.
@@ -167,10 +170,11 @@ func (p *Pace) careful() int {
 	return max(1, int(p.ended.Load())+leases)
 }
 
-// brought records the result of a claim or a read.
+// brought records the result of a claim or a read. The caller sets endedThen if no reader gets a message that has lost a
+// lease.
 func (p *Pace) brought(messages, bytes int) {
 	p.meanBytes = max(1, bytes/messages)
-	p.lapsedHeld, p.endedThen, p.hungrySince = false, p.ended.Load(), base.Now()
+	p.endedThen, p.hungrySince = p.ended.Load(), base.Now()
 }
 
 // after returns the pause after a claim or read that returned got messages. full means as many as it asked for.

@@ -170,7 +170,7 @@ func (p *Plain) claim(n int) (asked, got int, failure *batch.Failure) {
 	// The leases begin at the start of the statement
 	leases := p.cfg.leases(rows.Rows, lease.After(start, p.cfg.LeaseFor), start+p.cfg.MaxExtend)
 	got = p.deliver(Batch{leases, rows.Rows}, bytes, took)
-	p.rescans.careful = p.pace.lapsedHeld // the next message has probably been in the same process
+	p.rescans.careful = p.pace.endedThen >= 0 // the next message has probably been in the same process
 	return c.Rows, got, nil
 }
 

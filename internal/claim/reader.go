@@ -83,9 +83,10 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 		if did.Walked, did.Contents = a.Walked, a.Contents; a.Contents > 0 {
 			r.pace.size.Worked(asked, took, r.cfg.patience())
 			r.pace.brought(a.Contents, a.Bytes)
-			r.pace.lapsedHeld = t.Kind == order.Fetch && slices.ContainsFunc(a.Rows, func(row order.Row) bool {
-				return row.Lapses > 0 && row.Contents != nil // after its mark
-			})
+			lapsed := func(row order.Row) bool { return row.Lapses > 0 && row.Contents != nil }
+			if t.Kind != order.Fetch || !slices.ContainsFunc(a.Rows, lapsed) { // they are fetched after their mark
+				r.pace.endedThen = -1
+			}
 		}
 	}
 	blocked := err != nil && r.rolledBack(err)
