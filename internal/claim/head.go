@@ -43,15 +43,15 @@ func PlacesOf(leases []*lease.Lease) sqlbatch.Heads {
 	return low
 }
 
-// head is the head of one consumer. Only the goroutine of its claims uses it. The zero value is at the beginning, with a
-// rescan due.
+// head is the head of one consumer. Only the goroutine of its claims uses it. The zero value is at the beginning, and a
+// rescan is due.
 type head struct {
 	starts sqlbatch.Heads                     // where claims begin
 	setAt  [sqlbatch.Priorities]time.Duration // when the claim or rescan that set it began
 
 	// Fields of rescans.
 	underWay   bool
-	before     sqlbatch.Heads // starts, when the last one began; NoPlace where a message was released or rescued since
+	before     sqlbatch.Heads // starts, when the last one began; NoPlace where a message was released since
 	took       time.Duration  // by the last one that has ended
 	restsUntil time.Duration  // no rescan before this time
 	at         time.Duration  // of the next one, if it does not rest; 0: it is hurried

@@ -12,8 +12,8 @@ import (
 	"github.com/chanq/chanq/internal/notify"
 )
 
-// Neighbours are the consumers of one queue in one process. They share the gate of their claims, and know which messages
-// their handlers have. It is safe for concurrent use.
+// Neighbours are the consumers of one queue in one process. They share the gate of their claims, and know which
+// messages their handlers have. It is safe for concurrent use.
 type Neighbours struct {
 	key   notify.Key
 	gate  *semaphore.Weighted // see enter

@@ -29,7 +29,7 @@ type Pace struct {
 
 	samples     []sample
 	meanBytes   int           // of a body, by the last claim
-	endedThen   int64         // ended, when a claim brought readers a message that has lost a lease; negative: it did not
+	endedThen   int64         // ended, when a claim brought a message that has lost a lease; negative: it did not
 	hungrySince time.Duration // when readers began to wait, or the last claim returned
 
 	ended    atomic.Int64  // leases that were settled or have ended
@@ -170,8 +170,8 @@ func (p *Pace) careful() int {
 	return max(1, int(p.ended.Load())+leases)
 }
 
-// brought records the result of a claim or a read. The caller sets endedThen if no reader gets a message that has lost a
-// lease.
+// brought records the result of a claim or a read. The caller sets endedThen if no reader gets a message that has lost
+// a lease.
 func (p *Pace) brought(messages, bytes int) {
 	p.meanBytes = max(1, bytes/messages)
 	p.endedThen, p.hungrySince = p.ended.Load(), base.Now()

@@ -21,8 +21,8 @@ type openAcks struct {
 	leases map[*lease.Lease]bool
 }
 
-// lookLeast is the pause before rows are looked up if someone waits: the end of the consumer, or a handler whose message
-// was cancelled.
+// lookLeast is the pause before rows are looked up if someone waits: the end of the consumer, or a handler whose
+// message was cancelled.
 const lookLeast = notify.LookEvery / 10
 
 // add registers a lease that is in a transaction now.

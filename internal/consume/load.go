@@ -16,7 +16,7 @@ type load struct {
 	// handlers counts handlers that have not returned: a transaction that acked the lease might roll back, and then the
 	// handler's error is to be settled.
 	handlers atomic.Int64
-	// Of capacity 1: no lease or handler is left, or the consumer stops and the last lease or the last handler has ended
+	// Of capacity 1: no lease or handler is left, or the consumer stops and the last lease or handler has ended
 	drained chan struct{}
 }
 

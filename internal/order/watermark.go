@@ -29,8 +29,8 @@ type sender struct {
 	since time.Duration
 }
 
-// Sample adds a sample. sqlbatch.UnknownSender might be any sender of an earlier sample. from is the lowest bound of the
-// stragglers that have ended since the last sample, whose messages have greater numbers, or None if there are none.
+// Sample adds a sample. sqlbatch.UnknownSender might be any sender of an earlier sample. from is the lowest bound of
+// the stragglers that have ended since the last sample, whose messages have greater numbers, or None if there are none.
 // forgotten reports that the last number drawn is less than before: the database was restored.
 func (w *Watermark) Sample(drawn int64, senders []string, now time.Duration) (from int64, forgotten bool) {
 	from = None
