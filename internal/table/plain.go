@@ -46,27 +46,22 @@ func (p *Plain) Look(within time.Duration, ids [][16]byte) (Seen, error) {
 
 // NextDue returns the time until the first message behind these places is due: the greatest Duration if there is none.
 func (p *Plain) NextDue(within time.Duration, from sqlbatch.Heads) (due time.Duration, err error) {
+	return p.due(within, p.SQL.NextDue(from))
+}
+
+// DueOrLocked reports whether a message is due, or might be: messages that other sessions have locked count as due.
+func (p *Plain) DueOrLocked(within time.Duration) (bool, error) {
+	due, err := p.due(within, p.SQL.DueOrLocked())
+	return due <= 0, err
+}
+
+func (p *Plain) due(within time.Duration, st sqlbatch.Statement) (due time.Duration, err error) {
 	var ms sql.NullInt64
-	err = p.look(within, p.SQL.NextDue(from), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = p.run(within, st, func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if !ms.Valid {
 		return math.MaxInt64, err
 	}
 	return time.Duration(ms.Int64) * time.Millisecond, err
-}
-
-// DueOrLocked reports whether a message is due, or might be: messages that other sessions have locked count as due.
-func (p *Plain) DueOrLocked(within time.Duration) (due bool, err error) {
-	var ms sql.NullInt64
-	err = p.look(within, p.SQL.DueOrLocked(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
-	return ms.Valid && ms.Int64 <= 0, err
-}
-
-// look runs a statement on the session that idle consumers share.
-func (p *Plain) look(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(p.Context, within)
-	defer cancel()
-	_, err := p.Part.RunPatient(ctx, st, scan)
-	return err
 }
 
 // Rescan is the result of a rescan, which reads from the beginning.
