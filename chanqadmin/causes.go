@@ -24,6 +24,9 @@ type Group struct {
 	// First and Last are the earliest and the latest end of these messages.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
+	// Minutes counts those that died in each of the last 60 minutes, the last minute at the end. Of a queue with more deaths in this hour
+	// it counts the last GroupLimit. It is for dead messages.
+	Minutes [60]int `json:"-"`
 	// Example is the message that ended last, and LastError its error.
 	Example   chanq.ID `json:"example"`
 	LastError string   `json:"last_error,omitempty"`
@@ -46,6 +49,12 @@ func (g Group) group() sqlbatch.Group {
 // RedactedError returns LastError as Entry.RedactedError does.
 func (g Group) RedactedError() string { return (&Entry{LastError: g.LastError}).RedactedError() }
 
+// death is the end of a dead message, some minutes ago.
+type death struct {
+	sqlbatch.Group
+	ago int
+}
+
 // Causes has the groups of a queue's dead messages, by cause and fingerprint.
 type Causes struct {
 	Groups []Group `json:"groups"`
@@ -63,7 +72,7 @@ const (
 
 // Causes returns the reasons why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It
 // seeks each group in an index and counts at most GroupLimit entries of it, so the cost does not grow with larger groups. It takes no
-// locks that block other statements. It costs one round trip per 100 groups, and one more.
+// locks that block other statements. It costs one round trip per 100 groups, and two more.
 func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 	all := []Group{} // not null in JSON
 	for after := (sqlbatch.Group{}); len(all) <= MostGroups; {
@@ -75,6 +84,24 @@ func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 			break
 		}
 		after = list[len(list)-1].group()
+	}
+	minutes := map[sqlbatch.Group]*[60]int{}
+	for i := range all {
+		minutes[all[i].group()] = &all[i].Minutes
+	}
+	deaths, err := collect(ctx, q, "causes", q.sql.Deaths(GroupLimit), func(rows *sql.Rows) (d death, err error) {
+		var fingerprint sql.NullInt64
+		err = rows.Scan(&d.Cause, &fingerprint, &d.ago)
+		d.Fingerprint = fingerprint.Int64
+		return d, err
+	})
+	if err != nil {
+		return Causes{}, err
+	}
+	for _, d := range deaths {
+		if of := minutes[d.Group]; of != nil { // otherwise it is a new group
+			of[59-min(max(d.ago, 0), 59)]++
+		}
 	}
 	more := len(all) > MostGroups
 	all = all[:min(len(all), MostGroups)]

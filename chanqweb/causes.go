@@ -2,6 +2,7 @@ package chanqweb
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,24 @@ const errorShown = 1000
 type group struct {
 	chanqadmin.Group
 	Key string // identifies it in forms and addresses
+}
+
+// Hour returns how many died in the last hour, and Strip the bars of its minutes, in SVG of 60 by 10.
+func (g group) Hour() (n int) {
+	for _, m := range g.Minutes {
+		n += m
+	}
+	return n
+}
+
+func (g group) Strip() string {
+	var b strings.Builder
+	for i, n := range g.Minutes {
+		if n > 0 {
+			fmt.Fprintf(&b, "M%d 10v-%.1fh.8V10z", i, max(1, 10*float64(n)/float64(slices.Max(g.Minutes[:]))))
+		}
+	}
+	return b.String()
 }
 
 func keyOf(g chanqadmin.Group) string { return g.Cause.String() + "-" + g.Fingerprint }

@@ -2,6 +2,7 @@ package chanqweb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
@@ -388,6 +389,27 @@ func TestTheChartsHaveTheTimesOfHandlers(t *testing.T) {
 		page := shop.open(chanqweb.Rights{}).see("/q/mail/?span=day")
 		require.Regexp(t, `(?s)<strong>Waiting</strong>.*p50 <b>3 min 16 s</b>.*p95 <b>4 min 15 s</b>`, page)
 		require.Regexp(t, `(?s)<strong>Handler time</strong>.*p50 <b>64 ms</b>.*p95 <b>3 s</b>`, page)
+	})
+}
+
+func TestACauseHasItsLastHour(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		c := testdb.Start(t, shop.Mail, chanq.ConsumerConfig{})
+		for _, of := range []struct {
+			messages int
+			then     time.Duration
+		}{{2, 10 * time.Minute}, {4, 30 * time.Second}} {
+			shop.Send(shop.Mail, make([]chanq.Message[[]byte], of.messages)...)
+			for range of.messages {
+				require.NoError(t, (<-c.C()).Nack(chanq.DeadLetter(errors.New("no such account"))))
+			}
+			require.NoError(t, c.Flush(t.Context()))
+			time.Sleep(of.then)
+		}
+		page := shop.open(chanqweb.Rights{}).see("/q/mail/failures")
+		require.Contains(t, page, `6 in the last hour`)
+		require.Contains(t, page, `<path d="M49 10v-5.0h.8V10zM59 10v-10.0h.8V10z"/>`)
 	})
 }
 

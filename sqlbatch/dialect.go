@@ -338,6 +338,9 @@ type Queue interface {
 	// zero value of after is the beginning. It seeks each group in the index of causes and reads up to limit entries of it. Groups are in the
 	// order of that index: within a cause the messages without a fingerprint are first, on PostgreSQL last.
 	Causes(after Group, groups, limit int) Statement
+	// Deaths returns cause, fingerprint (NULL: none) and minutes ago of the last n dead messages that ended within an hour, by the index of
+	// their times.
+	Deaths(n int) Statement
 	// Walk returns id, place (when it ended), type (bytes) and, of an ordered queue, order_key (bytes) of up to n dead messages of a window,
 	// first ended first: those of a group, or all if g is nil. It writes nothing, and reads at most n entries.
 	Walk(g *Group, n int, w Window) Statement

@@ -60,6 +60,13 @@ func (q *queue) Causes(after sqlbatch.Group, groups, limit int) sqlbatch.Stateme
 	return sqlbatch.Statement{Text: q.causes, Args: []any{cause, fingerprint, int64(groups), int64(limit)}}
 }
 
+const deathsText = `SELECT cause, fingerprint, ({now} - ended_at) / 60000 AS ago
+FROM {dead} WHERE ended_at > {now} - 3600000 ORDER BY ended_at DESC LIMIT $1::integer`
+
+func (q *queue) Deaths(n int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.deaths, Args: []any{int64(n)}}
+}
+
 // walkText walks one of the two indexes that have (ended_at, id) after columns that are equal: those of a group, or none.
 func walkText(group, order string) string {
 	return `SELECT uuid_send(q.id) AS id, q.ended_at, q.type{walked order}

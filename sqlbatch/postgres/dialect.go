@@ -82,7 +82,7 @@ type texts struct {
 	enqueue, enqueueNew, find, look, claim, contents, nextDue, dueOrLocked, rescan, rescue        string
 	version, problems, missing, clock, record, stats, empty, get, part, cancel, runNow, surrender string
 	discard, queues, lock, wear, vacuum                                                           string
-	causes, walk, walkGroup, walkBare                                                             string
+	causes, deaths, walk, walkGroup, walkBare                                                     string
 	bodies                                                                                        map[bool]string // true: of dead messages
 	drop                                                                                          []string
 	keep, replace                                                                                 string // of a plain queue
@@ -132,6 +132,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		discard:     r.Replace(discardText),
 		bodies:      map[bool]string{false: r.Replace(bodiesText("{live}")), true: r.Replace(bodiesText("{dead}"))},
 		causes:      r.Replace(causesText),
+		deaths:      r.Replace(deathsText),
 		walk:        r.Replace(walkText("", "")),
 		walkGroup:   r.Replace(walkText(`q.cause = $5::smallint AND q.fingerprint = $6::bigint AND `, groupOrder)),
 		walkBare:    r.Replace(walkText(`q.cause = $5::smallint AND q.fingerprint IS NULL AND `, groupOrder)),

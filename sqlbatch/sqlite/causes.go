@@ -32,6 +32,8 @@ FROM g CROSS JOIN {dead} AS l ON l.rowid = (SELECT d.rowid FROM ` + inGroup + ` 
 WHERE g.no > 0
 ORDER BY g.no`
 
+	deathsText = `SELECT cause, fingerprint, ({now} - ended_at) / 60000 FROM {dead} WHERE ended_at > {now} - 3600000 ORDER BY ended_at DESC LIMIT ?1`
+
 	walkColumns = `SELECT id, ended_at, type{walked order} FROM {dead} WHERE `
 	walkEnd     = `(ended_at, id) > (?2, ?3) AND ended_at < ?4 ORDER BY ended_at, id LIMIT ?1`
 	walkText    = walkColumns + walkEnd
@@ -41,6 +43,10 @@ ORDER BY g.no`
 func (q *queue) Causes(after sqlbatch.Group, groups, limit int) sqlbatch.Statement {
 	cause, fingerprint := build.Group(after, math.MinInt64)
 	return sqlbatch.Statement{Text: q.causes, Args: []any{cause, fingerprint, int64(groups), int64(limit)}}
+}
+
+func (q *queue) Deaths(n int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.deaths, Args: []any{int64(n)}}
 }
 
 func (q *queue) Walk(g *sqlbatch.Group, n int, w sqlbatch.Window) sqlbatch.Statement {

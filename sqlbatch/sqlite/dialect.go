@@ -47,7 +47,7 @@ type queue struct {
 	version, record, problems, missing, clock                           string
 	stats, empty, get, part, cancel, runNow, surrender, discard, queues string
 	shrink                                                              string
-	causes, walk, walkGroup                                             string
+	causes, deaths, walk, walkGroup                                     string
 	bodies                                                              map[bool]string // true: of dead messages
 	drop                                                                []string
 	redriveOldest, redriveListed                                        string
@@ -87,6 +87,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		discard:       text(discardText),
 		bodies:        map[bool]string{false: text(bodiesText + "{live}" + ofIDs), true: text(bodiesText + "{dead}" + ofIDs)},
 		causes:        text(causesText),
+		deaths:        text(deathsText),
 		walk:          text(walkText),
 		walkGroup:     text(walkGroup),
 		queues:        text(queuesText),

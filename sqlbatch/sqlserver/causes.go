@@ -62,6 +62,17 @@ func (q *queue) Causes(after sqlbatch.Group, groups, limit int) sqlbatch.Stateme
 		sql.Named("cause", int16(cause)), sql.Named("fingerprint", fingerprint), sql.Named("count", int32(groups)), sql.Named("limit", int64(limit)))
 }
 
+const deathsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT TOP (@n) d.cause, d.fingerprint, DATEDIFF_BIG(millisecond, d.ended_at, @now) / 60000 AS ago
+FROM {dead} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}), FORCESEEK)
+WHERE d.ended_at > DATEADD(millisecond, -3600000, @now)
+ORDER BY d.ended_at DESC;
+`
+
+func (q *queue) Deaths(n int) sqlbatch.Statement {
+	return call(q.deaths, "@n bigint", sql.Named("n", int64(n)))
+}
+
 // walkText does two seeks, since T-SQL has no comparison of rows: the rest of the messages that ended at the same time as the last one of
 // the previous step, and the messages that ended later.
 func walkText(index, group, order string) string {

@@ -61,7 +61,7 @@ type queue struct {
 	configure, pause, resume                               string
 	trim                                                   map[sqlbatch.State]string
 	discard, queues, lock, drop                            string
-	causes, walk, walkGroup, walkBare                      string
+	causes, deaths, walk, walkGroup, walkBare              string
 	bodies                                                 map[bool]string // true: of dead messages
 	problems, missing, clock, empty, part                  string
 	join, leave, consumers                                 string
@@ -142,6 +142,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		part:        render(partText),
 		bodies:      map[bool]string{false: render(bodiesText("{live}", "{pk}")), true: render(bodiesText("{dead}", "{dead pk}"))},
 		causes:      render(causesText),
+		deaths:      render(deathsText),
 		walk:        render(walkText("{dead ended}", "", "")),
 		walkGroup:   render(walkText("{dead cause}", "d.cause = @cause AND d.fingerprint = @fingerprint AND ", groupOrder)),
 		walkBare:    render(walkText("{dead cause}", "d.cause = @cause AND d.fingerprint IS NULL AND ", groupOrder)),

@@ -60,6 +60,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"bodies":        q.Bodies(sqlbatch.Ready, [][16]byte{id}),
 		"bodies-dead":   q.Bodies(sqlbatch.Dead, [][16]byte{id}),
 		"causes":        q.Causes(sqlbatch.Group{Cause: sqlbatch.CauseRejected, Fingerprint: int64(n)}, n, n),
+		"deaths":        q.Deaths(n),
 		"walk":          q.Walk(nil, n, sqlbatch.Window{Before: int64(n)}),
 		"walk-group":    q.Walk(&sqlbatch.Group{Cause: sqlbatch.CauseRejected, Fingerprint: int64(n)}, n, sqlbatch.Window{Before: int64(n)}),
 		"walk-bare":     q.Walk(&sqlbatch.Group{Cause: sqlbatch.CauseExpired}, n, sqlbatch.Window{Before: int64(n)}),

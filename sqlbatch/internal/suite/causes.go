@@ -11,6 +11,7 @@ import (
 var causes = []test{
 	{"TheDeadAreGroupedByCauseAndFingerprint", groups},
 	{"GroupsComeAPageAtATime", groupPages},
+	{"TheDeathsOfTheLastHourAreListed", deaths},
 	{"AWalkGoesAlongAGroupOrAlongAll", walks},
 	{"BodiesAreThoseOfTheMessagesThatAreMeant", bodies},
 }
@@ -75,6 +76,16 @@ func groupPages(w *world) {
 		}
 		require.Equal(w, whole, paged, "pages of %d", size)
 	}
+}
+
+func deaths(w *world) {
+	w.killAll(of(rejected, fp+7), of(rejected, fp+7), of(rejected, 0), of(rejected, fp+7), of(expired, 0), of(expired, 0))
+	for n, minutes := range map[byte]int64{1: 3, 2: 3, 3: 3, 4: 50, 5: 59, 6: 61} { // 30 s later: a test may take some
+		w.exec("UPDATE chanq_orders__dead SET ended_at = %s WHERE %s", w.at(w.now()/1000-60*minutes-30+int64(n)), w.is(n))
+	}
+	a, bare := list(int(rejected), fp+7, 3), list(int(rejected), nil, 3)
+	require.Equal(w, [][]any{bare, a, a, list(int(rejected), fp+7, 50), list(int(expired), nil, 59)}, w.run(w.Deaths(10)))
+	require.Equal(w, [][]any{bare, a, a}, w.run(w.Deaths(3)), "the last ones")
 }
 
 func walks(w *world) {

@@ -1,0 +1,1 @@
+SELECT cause, fingerprint, (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - ended_at) / 60000 FROM "main"."chanq_orders__dead" WHERE ended_at > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 3600000 ORDER BY ended_at DESC LIMIT ?1;
