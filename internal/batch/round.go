@@ -29,7 +29,8 @@ const (
 //
 // In an outage the first item therefore stays where it is.
 type round[I Item] struct {
-	*worker[I]
+	worker *worker[I]
+	writer *Writer[I]
 
 	rest []I  // the items without an outcome, in order
 	size Size // of statements
@@ -46,7 +47,7 @@ type round[I Item] struct {
 // write writes the batch.
 func (w *worker[I]) write() {
 	w.array = append(w.array[:0], w.group...)
-	r := &round[I]{worker: w, rest: w.array, skip: w.late}
+	r := &round[I]{worker: w, writer: w.writer, rest: w.array, skip: w.late}
 	byKind(r.rest)
 	for items := r.next(); len(items) > 0; items = r.next() {
 		r.step(items)
