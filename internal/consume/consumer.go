@@ -256,7 +256,7 @@ func (c *Consumer) Pipe(to settle.Target, isolated *base.Isolated, ended func())
 		return nil, err
 	}
 	t := table.Table{Queue: cfg.Table, Part: parts[0]}
-	p := c.owner.settler.Pipe(t, to, cfg.StatementTimeout, isolated.Set)
+	p := c.owner.settler.Pipe(t, to, isolated.Set)
 	c.pipes.Go(func() {
 		_ = t.Part.Connect(c.ending.abandoned, cfg.StatementTimeout) // otherwise the first statement reports it
 		p.Run()

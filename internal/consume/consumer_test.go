@@ -24,7 +24,8 @@ func TestNoLeaseIsHandledBehindTheEnd(t *testing.T) {
 	c.load.halt()
 	c.owner = o
 	o.home = lease.Home{Owner: o, Parent: t.Context()}
-	o.settler = settle.New(settle.Config{Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }, Room: 1,
+	o.settler = settle.New(settle.Config{
+		Shared: settle.Shared{Classify: func(error) sqlbatch.Class { return sqlbatch.Unknown }}, Room: 1,
 		Owner: unconcerned{}}, t.Context())
 	o.settler.Close()
 	for range 100_000 {

@@ -8,6 +8,7 @@ import (
 	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/notify"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/internal/table"
 )
@@ -32,17 +33,19 @@ type owner struct {
 // makeSettles makes the settler and the extender of a consumer.
 func (o *owner) makeSettles() {
 	cfg := &o.of.cfg
-	traits := cfg.Table.Dialect.Traits()
+	on := func(part *session.Part) settle.Shared {
+		return settle.Shared{Table: table.Table{Queue: cfg.Table, Part: part}, Traits: cfg.Table.Dialect.Traits(),
+			Classify: cfg.Table.Classify, Health: cfg.Health, LeaseFor: cfg.LeaseFor,
+			StatementTimeout: cfg.StatementTimeout}
+	}
 	o.settler = settle.New(settle.Config{
-		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.settle}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, Owner: o, Timeout: cfg.tryTimeout(),
+		Shared: on(o.of.parts.settle), Owner: o,
 		LookTimeout: min(cfg.tryTimeout(), cfg.spareTimeout()), Linger: settle.Linger(cfg.LeaseFor),
 		Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
 	}, o.of.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
-		Table: table.Table{Queue: cfg.Table, Part: o.of.parts.extend}, Traits: traits, Classify: cfg.Table.Classify,
-		Health: cfg.Health, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
-		Mover: lease.MoverOf(cfg.Values), Timeout: cfg.StatementTimeout, Holder: o,
+		Shared: on(o.of.parts.extend), MaxExtend: cfg.MaxExtend,
+		Mover: lease.MoverOf(cfg.Values), Holder: o,
 	})
 }
 

@@ -17,15 +17,10 @@ import (
 
 // ExtenderConfig configures an Extender.
 type ExtenderConfig struct {
-	Table    Table
-	Traits   sqlbatch.Traits
-	Classify func(error) sqlbatch.Class
-	Health   batch.Health
-	LeaseFor time.Duration
+	Shared
 	// MaxExtend is how long a lease is extended after a reader has taken it.
 	MaxExtend time.Duration
-	Mover     *lease.Mover  // between the channel and the readers, or nil
-	Timeout   time.Duration // the maximum time of a statement
+	Mover     *lease.Mover // between the channel and the readers, or nil
 	Holder
 }
 
@@ -256,7 +251,7 @@ func Patience(leaseFor, timeout time.Duration) time.Duration {
 	return min(timeout, max(leaseFor/6, min(leaseFor/2, moment)))
 }
 
-func (x *Extender) patience() time.Duration { return Patience(x.cfg.LeaseFor, x.cfg.Timeout) }
+func (x *Extender) patience() time.Duration { return Patience(x.cfg.LeaseFor, x.cfg.StatementTimeout) }
 
 // extendAll passes leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {

@@ -67,11 +67,16 @@ func newFake(t testing.TB) *fake {
 
 var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, DeadLetterItems: 10}
 
+func shared(t settle.Table, timeout time.Duration) settle.Shared {
+	return settle.Shared{Table: t, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor,
+		StatementTimeout: timeout}
+}
+
 // start runs a settler, and returns a function that ends it.
 func (f *fake) start(change func(*settle.Config)) (end func()) {
 	cfg := settle.Config{
-		Table: f, Traits: traits, Classify: classify, Health: health{},
-		Owner: f, Timeout: 10 * time.Second, Linger: 10 * time.Millisecond, Room: 1000, Isolated: func(int, error) {},
+		Shared: shared(f, 30*time.Second), Owner: f, Linger: 10 * time.Millisecond, Room: 1000,
+		Isolated: func(int, error) {},
 	}
 	if change != nil {
 		change(&cfg)

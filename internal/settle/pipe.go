@@ -54,18 +54,18 @@ type Pipe struct {
 	settler *Settler
 	table   Table
 	to      Target
-	longest time.Duration
 	writer  *batch.Writer[*Input]
 }
 
-// Pipe returns a Pipe of the leases of a Settler. t has its sessions. longest is how long outputs that fail alone are
-// tried again. isolated is that of a Config.
-func (s *Settler) Pipe(t Table, to Target, longest time.Duration, isolated func(items int, err error)) *Pipe {
-	p := &Pipe{settler: s, table: t, to: to, longest: longest}
+// Pipe returns a Pipe of the leases of a Settler. t has its sessions. isolated is that of a Config. Outputs that fail
+// alone are tried again for StatementTimeout.
+func (s *Settler) Pipe(t Table, to Target, isolated func(items int, err error)) *Pipe {
+	p := &Pipe{settler: s, table: t, to: to}
 	most := s.cfg.Traits.AckItems
 	p.writer = batch.New(batch.Config[*Input]{
-		Full: []int{most}, Cut: fit, Capacity: 2 * most, Linger: s.cfg.Linger, Longest: longest, Workers: 1,
-		Loop: s.cfg.loop(), Isolated: isolated,
+		Full: []int{most}, Cut: fit, Capacity: 2 * most, Linger: s.cfg.Linger, Workers: 1,
+		Longest: s.cfg.StatementTimeout,
+		Loop:    s.cfg.loop(), Isolated: isolated,
 		Write: p.write, Absent: p.absent, Done: p.done,
 	})
 	return p
@@ -131,7 +131,7 @@ func (p *Pipe) late(ctx context.Context, in *Input, began time.Time, err error) 
 	if in.alone.IsZero() {
 		in.alone = began
 	}
-	if time.Since(in.alone) >= p.longest {
+	if time.Since(in.alone) >= p.settler.cfg.StatementTimeout {
 		in.late = err
 	}
 	return in.late != nil

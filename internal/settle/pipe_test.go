@@ -67,8 +67,8 @@ type piped struct {
 
 func piping(t *testing.T) (p *piped, to *target, end func()) {
 	p, to = &piped{fake: newFake(t)}, &target{}
-	endSettler := p.start(func(c *settle.Config) { c.Timeout = 3 * time.Second })
-	p.pipe = p.settler.Pipe(p, to, 30*time.Second, func(int, error) {})
+	endSettler := p.start(func(c *settle.Config) { c.LeaseFor = 9 * time.Second })
+	p.pipe = p.settler.Pipe(p, to, func(int, error) {})
 	return p, to, func() {
 		for _, l := range p.acked {
 			_ = l.Wait(context.Background())
@@ -268,8 +268,7 @@ func TestInputsThatAreGivenUpHaveAnOutcome(t *testing.T) {
 		p, to := &piped{fake: newFake(t)}, &target{}
 		to.fail = func(context.Context, string) error { return classed{sqlbatch.Unknown} }
 		ctx, giveUp := context.WithCancel(t.Context())
-		p.pipe = settle.New(settle.Config{Table: p, Traits: traits, Classify: classify, Health: health{}, Owner: p,
-			Timeout: time.Second, Room: 10}, ctx).Pipe(p, to, time.Minute, func(int, error) {})
+		p.pipe = settle.New(settle.Config{Shared: shared(p, time.Second), Owner: p, Room: 10}, ctx).Pipe(p, to, func(int, error) {})
 		leases := p.leases(2)
 		p.ack(leases, "a")
 		time.Sleep(5 * time.Second)

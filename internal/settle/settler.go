@@ -32,14 +32,20 @@ type Table interface {
 	Alone(ctx context.Context) (done func())
 }
 
+// Shared is what the Settler and the Extender of a consumer have in common, each with sessions of its own in Table.
+type Shared struct {
+	Table            Table
+	Traits           sqlbatch.Traits
+	Classify         func(error) sqlbatch.Class
+	Health           batch.Health
+	LeaseFor         time.Duration
+	StatementTimeout time.Duration // the longest that a statement may take
+}
+
 // Config configures a Settler.
 type Config struct {
-	Table    Table
-	Traits   sqlbatch.Traits
-	Classify func(error) sqlbatch.Class
-	Health   batch.Health
+	Shared
 	Owner
-	Timeout time.Duration // of one statement
 	// LookTimeout is the timeout of a query for settles that their statement did not return.
 	LookTimeout time.Duration
 	Linger      time.Duration // of a settle
@@ -49,8 +55,10 @@ type Config struct {
 	Isolated func(items int, err error)
 }
 
+func (c *Config) tryTimeout() time.Duration { return TryTimeout(c.LeaseFor, c.StatementTimeout) }
+
 func (c *Config) loop() batch.Loop {
-	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.Timeout}
+	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.tryTimeout()}
 }
 
 // Owner is the consumer of a Settler.
@@ -248,11 +256,11 @@ func front[V any](values []V, changed []sqlbatch.Item, item func(V) sqlbatch.Ite
 func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
-	if len(leases) > 1 || left <= s.cfg.Timeout {
+	if len(leases) > 1 || left <= s.cfg.tryTimeout() {
 		return func() {}
 	}
 	end = s.cfg.Table.Alone(ctx)
-	within, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	within, cancel := context.WithTimeout(ctx, s.cfg.tryTimeout())
 	defer cancel()
 	_, _ = leases[0].Home.Owner.Extend(within, leases[0], 2*left)
 	return end

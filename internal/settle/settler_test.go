@@ -159,8 +159,7 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		end := f.start(nil)
 		end()
 		f.settler = settle.New(settle.Config{
-			Table: f, Traits: traits, Classify: classify, Health: health{},
-			Owner: f, Timeout: time.Second, Linger: time.Millisecond, Room: 10,
+			Shared: shared(f, time.Second), Owner: f, Linger: time.Millisecond, Room: 10,
 		}, ctx)
 		var running sync.WaitGroup
 		running.Go(f.settler.Run)
