@@ -40,7 +40,7 @@ type OwnedSlot struct {
 	Doubt bool
 }
 
-// ReadParams are the values of a read, or of a refill: of its rows at most Rows are returned, and it has no Cursor and no Behind.
+// ReadParams are the values of a read, or of a refill: of its rows at most Rows are returned, and Cursor and Behind are ignored.
 type ReadParams struct {
 	Consumer [16]byte
 	Slots    []OwnedSlot

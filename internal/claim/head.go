@@ -53,6 +53,7 @@ type head struct {
 	underWay   bool
 	before     sqlbatch.Heads // starts, when the last one began; NoPlace where a message was released since
 	took       time.Duration  // by the last one that has ended
+	sharers    int            // consumers that the last one that succeeded has counted
 	restsUntil time.Duration  // no rescan before this time
 	at         time.Duration  // of the next one, if it does not rest; 0: it is hurried
 	due        time.Duration  // of the next message that the last one found; 0: it found none
@@ -109,8 +110,11 @@ func (h *head) begin(now, pollMax time.Duration) {
 // themselves. If the database's clock was set back, the head follows.
 func (h *head) end(s rescan) (below bool) {
 	h.underWay = false
-	rest := rescanShare * time.Duration(max(1, s.Consumers)) * min(s.took, h.took)
-	if s.Consumers > 1 { // so that they begin at different times
+	if s.Known {
+		h.sharers = s.Consumers
+	}
+	rest := rescanShare * time.Duration(max(1, h.sharers)) * min(s.took, h.took)
+	if h.sharers > 1 { // so that they begin at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
 	h.took, h.restsUntil = s.took, s.began+s.took+rest

@@ -30,7 +30,8 @@ type Subscription struct {
 	heard <-chan struct{} // nil: it does not listen
 	stop  func()
 	live  bool // a value was received since Listen: all later notifications are received
-	owes  bool // a notification was received, and no claim has been made since: no other consumer was woken for it
+	woken bool // a value was received, and no claim has been made since
+	owes  bool // that value was a notification: no other consumer was woken for the message
 
 	muted  time.Duration // monotonic time before which it does not listen; 0: it may
 	misses int           // notifications in a row for which there was nothing to claim
@@ -97,7 +98,7 @@ func (s *Subscription) Unsubscribe() (owes bool) {
 func (s *Subscription) Received(open bool) (look bool) {
 	look = open || s.live
 	s.owes = s.owes || open && s.live
-	s.live = true
+	s.live, s.woken = true, true
 	if !open {
 		s.Unsubscribe()
 		s.muted = base.Now() + LookEvery
@@ -151,10 +152,11 @@ func (s *Subscription) Quiet() bool { return s.live && len(s.heard) == 0 }
 // Waits reports whether the consumer listens and has received nothing: the Notifier might wake only other consumers.
 func (s *Subscription) Waits() bool { return s.heard != nil && !s.live }
 
-// ClaimedNone notes a claim that found nothing, and reports whether a notification had led to it.
+// ClaimedNone notes a claim that found nothing, and reports whether a value had led to it. A message that was released
+// before the first one might be before the head.
 func (s *Subscription) ClaimedNone() (missed bool) {
-	missed = s.owes
-	s.owes = false
+	missed = s.woken
+	s.woken, s.owes = false, false
 	if missed {
 		s.misses++
 	}
@@ -162,4 +164,4 @@ func (s *Subscription) ClaimedNone() (missed bool) {
 }
 
 // Claimed notes a claim that found messages.
-func (s *Subscription) Claimed() { s.owes, s.misses = false, 0 }
+func (s *Subscription) Claimed() { s.woken, s.owes, s.misses = false, false, 0 }

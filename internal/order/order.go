@@ -112,7 +112,7 @@ type Config struct {
 	Bytes      int  // of the contents in memory that are not deliverable yet (PrefetchBytes)
 	Behind     int  // rows up to the cursor of one read; with OneWriter only catch-ups have such rows
 	Holds      bool // a dead message holds its key (DeadKeyHolds)
-	MaxCrashes int  // expired leases in a row that dead-letter a message; 0: no bound
+	MaxCrashes int  // expired leases in a row that dead-letter a message
 }
 
 // Slot is a slot that was taken, with the fence of its term. Messages with numbers up to Old are marked before

@@ -188,12 +188,12 @@ func (p *Pipe) done(began time.Time, outcomes []batch.Outcome[*Input]) {
 // consumer has to end.
 func (p *Pipe) instead(in *Input, err error) bool {
 	l, s := in.In, p.settler
+	if s.abandoned.Err() != nil {
+		return false // absent might be reading the lease
+	}
 	class := s.cfg.Classify(err)
 	l.MaybeApplied = l.MaybeApplied || in.Unknown || class == sqlbatch.Unknown
-	switch {
-	case s.abandoned.Err() != nil:
-		return false
-	case table.IsPermanent(class):
+	if table.IsPermanent(class) {
 		s.cfg.Broken("pipe", err)
 		return false
 	}

@@ -55,9 +55,12 @@ func (p *Plain) DueOrLocked(within time.Duration) (bool, error) {
 	return due <= 0, err
 }
 
+// due runs a poll on the session that idle consumers share.
 func (p *Plain) due(within time.Duration, st sqlbatch.Statement) (due time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(p.Context, within)
+	defer cancel()
 	var ms sql.NullInt64
-	err = p.run(within, st, func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	_, err = p.Part.RunPatient(ctx, st, func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if !ms.Valid {
 		return math.MaxInt64, err
 	}
