@@ -268,7 +268,8 @@ func TestInputsThatAreGivenUpHaveAnOutcome(t *testing.T) {
 		p, to := &piped{fake: newFake(t)}, &target{}
 		to.fail = func(context.Context, string) error { return classed{sqlbatch.Unknown} }
 		ctx, giveUp := context.WithCancel(t.Context())
-		p.pipe = settle.New(settle.Config{Shared: shared(p, time.Second), Owner: p, Room: 10}, ctx).Pipe(p, to, func(int, error) {})
+		settler := settle.New(settle.Config{Shared: shared(p, time.Second), Owner: p, Room: 10}, ctx)
+		p.pipe = settler.Pipe(p, to, func(int, error) {})
 		leases := p.leases(2)
 		p.ack(leases, "a")
 		time.Sleep(5 * time.Second)
