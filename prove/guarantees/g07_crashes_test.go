@@ -430,6 +430,7 @@ func urgentMeanwhile(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, "urgent", l.Body)
 	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()))
 	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanqadmin.StateDead })
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, q))
 }
