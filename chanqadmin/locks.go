@@ -33,7 +33,7 @@ type Lock struct {
 const lockTried = time.Second
 
 // Locks returns locks on whole tables of the queue, which other sessions hold: claims and sends wait for them. If they wait behind a session
-// that waits itself, it returns the last one of that chain. On SQLite it is the write lock of the file, if one transaction has held it for 1 s. It costs one round trip, and reads no
+// that waits itself, it returns the last one of that chain, on SQL Server the next one. On SQLite it is the write lock of the file, if one transaction has held it for 1 s. It costs one round trip, and reads no
 // table of the queue.
 //
 // PostgreSQL shows For only to members of pg_monitor, and SQL Server shows locks only to logins with VIEW SERVER STATE.
@@ -55,7 +55,8 @@ func Locks(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) ([]L
 }
 
 // A lock on a whole table that a session has, or waits for while others wait behind it, is that of the session for which it waits itself in the
-// end. Such a wait began with the statement. SQL Server has no list of all sessions of such a chain: there it is one step long.
+// end. Such a wait began with the statement. SQL Server has no list of all sessions of such a chain: there it is the session of the next step,
+// and those that wait for nothing come first.
 //
 // The statement for SQL Server reads the names of tables WITH (NOLOCK): it would otherwise wait for a migration, which it is to find.
 const (
@@ -80,15 +81,16 @@ ORDER BY greatest(a.xact_start, c.began), a.pid LIMIT 5`
   CONVERT(bit, CASE WHEN l.request_mode IN ('X', 'Sch-M') THEN 1 ELSE 0 END) AS blocks
 FROM sys.dm_tran_locks AS l
 INNER JOIN sys.objects AS o WITH (NOLOCK) ON o.object_id = l.resource_associated_entity_id
-CROSS APPLY (SELECT MAX(r.blocking_session_id) AS blocker, MAX(r.wait_time) AS ms FROM sys.dm_exec_requests AS r WHERE r.session_id = l.request_session_id AND r.blocking_session_id > 0) AS w
+CROSS APPLY (SELECT MAX(r.blocking_session_id) AS blocker, MAX(r.wait_time) AS ms FROM sys.dm_exec_requests AS r WHERE r.session_id = l.request_session_id AND r.blocking_session_id > 0 AND r.blocking_session_id <> r.session_id) AS w
 INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = COALESCE(w.blocker, l.request_session_id)
 INNER JOIN sys.dm_tran_session_transactions AS st ON st.session_id = s.session_id
 INNER JOIN sys.dm_tran_active_transactions AS t ON t.transaction_id = st.transaction_id
-WHERE l.resource_type = 'OBJECT' AND l.resource_database_id = DB_ID() AND (l.request_status = 'GRANT' OR w.blocker IS NOT NULL)
-  AND l.request_mode IN ('S', 'SIX', 'X', 'Sch-M') AND NOT EXISTS (SELECT 1 FROM sys.dm_exec_requests AS b WHERE b.session_id = s.session_id AND b.blocking_session_id > 0)
+WHERE l.resource_type = 'OBJECT' AND l.resource_database_id = DB_ID() AND l.request_status IN ('GRANT', 'WAIT', 'CONVERT')
+  AND l.request_mode IN ('S', 'SIX', 'X', 'Sch-M')
   AND o.schema_id = SCHEMA_ID(@schema) AND o.name IN (@live, @live + N'__dead', @live + N'__done', N'chanq__queues', N'chanq__consumers', N'chanq__samples',
     CASE WHEN @ordered = 1 THEN N'chanq__slots' END) AND s.session_id <> @@SPID
-ORDER BY t.transaction_begin_time`
+ORDER BY CASE WHEN EXISTS (SELECT 1 FROM sys.dm_exec_requests AS b WHERE b.session_id = s.session_id AND b.blocking_session_id > 0 AND b.blocking_session_id <> b.session_id)
+  THEN 1 ELSE 0 END, t.transaction_begin_time`
 )
 
 func locks(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n sqlbatch.Names, ordered bool) (list []Lock, err error) {

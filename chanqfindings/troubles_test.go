@@ -233,6 +233,10 @@ func TestALockedTableIsFound(t *testing.T) { locked(t, trouble.LockedTable) }
 
 func TestTheHolderOfALockIsFoundBehindAWaiter(t *testing.T) { locked(t, trouble.LockedBehindAWaiter) }
 
+func TestTheHolderOfALockIsFoundBehindTwoWaiters(t *testing.T) {
+	locked(t, trouble.LockedBehindTwoWaiters)
+}
+
 func locked(t *testing.T, cause func(*trouble.Ward) (end func())) {
 	hospital(t, []testdb.Engine{testdb.Emulator, testdb.EmulatorVersions, testdb.Postgres, testdb.SQLServer}, func(w *ward) {
 		end := cause(w.Ward)

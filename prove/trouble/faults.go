@@ -193,16 +193,36 @@ func LockedBehindAWaiter(w *Ward) (end func()) {
 		"postgres":  {`SET LOCAL application_name = 'nightly-report'; SELECT FROM chanq_orders`, `LOCK TABLE chanq_orders`},
 		"sqlserver": {`SELECT TOP (0) id FROM chanq_orders WITH (HOLDLOCK)`, `SELECT TOP (0) id FROM chanq_orders WITH (TABLOCKX, HOLDLOCK)`},
 	}[w.Engine.Dialect.Name()]
-	end = w.lock(w.DB, texts[0])
-	ended := make(chan struct{})
+	return w.waiting(w.lock(w.DB, texts[0]), "", texts[1])
+}
+
+// LockedBehindTwoWaiters has a table that a transaction of another program has read, which waits for a row of a third one, until the end. A
+// session waits to lock that table, and programs wait behind it.
+func LockedBehindTwoWaiters(w *Ward) (end func()) {
+	q := w.Orders(chanq.Config{})
+	w.Handle(q, chanq.ConsumerConfig{}, 2, Well)
+	row := `UPDATE chanq__queues SET paused = paused WHERE name = 'orders'`
+	texts := map[string][3]string{
+		"postgres":  {`SET LOCAL application_name = 'nightly-report'; ` + row, `SELECT FROM chanq_orders`, `LOCK TABLE chanq_orders`},
+		"sqlserver": {row, `SELECT TOP (0) id FROM chanq_orders WITH (HOLDLOCK)`, `SELECT TOP (0) id FROM chanq_orders WITH (TABLOCKX, HOLDLOCK)`},
+	}[w.Engine.Dialect.Name()]
+	return w.waiting(w.waiting(w.lock(w.DB, texts[0]), texts[1], row), "", texts[2])
+}
+
+// waiting opens another transaction, with a statement if there is one, and with another that waits until the end.
+func (w *Ward) waiting(end func(), first, waits string) func() {
 	_, other := w.Connect()
+	tx, err := other.BeginTx(context.Background(), nil)
+	require.NoError(w, err)
+	if first != "" {
+		_, err = tx.ExecContext(w.Soon(), first)
+		require.NoError(w, err)
+	}
+	ended := make(chan struct{})
 	go func() { // ends with the lock
 		defer close(ended)
-		tx, err := other.BeginTx(context.Background(), nil)
-		if err == nil {
-			_, _ = tx.ExecContext(context.Background(), texts[1])
-			_ = tx.Rollback()
-		}
+		_, _ = tx.ExecContext(context.Background(), waits)
+		_ = tx.Rollback()
 	}()
 	end = sync.OnceFunc(end)
 	w.Cleanup(func() { end(); <-ended })
