@@ -271,8 +271,9 @@ func (c *consumer) attempt(do func() error, then func(took time.Duration, err er
 	err = do()
 }
 
-// dispose settles a lease according to its handler's error, unless it is settled or lost.
+// dispose counts a call of a handler, and settles a lease according to its error, unless it is settled or lost.
 func (c *consumer) dispose(d *Delivery, took time.Duration, err error) {
+	c.queue.recorder.Called(took)
 	if err == nil && c.ackedInTx(d.lease) {
 		c.handled(d, HandlerOutcome{Kind: OutcomeAck}, took, nil)
 		return
@@ -325,12 +326,9 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 	return refused
 }
 
-// handled counts a call of a handler, and calls the Handled hook. After an error that call has its own goroutine, as
-// for all hooks. After a success, for speed, it uses the goroutine of the worker. Without a hook it allocates nothing.
+// handled calls the Handled hook. After an error that call has its own goroutine, as for all hooks. After a success,
+// for speed, it uses the goroutine of the worker. Without a hook it allocates nothing.
 func (c *consumer) handled(d *Delivery, o HandlerOutcome, took time.Duration, err error) {
-	if took > 0 { // otherwise it was a Nack
-		c.queue.recorder.Called(took)
-	}
 	hook := c.queue.cfg.Hooks.Handled
 	if hook == nil {
 		return

@@ -83,6 +83,7 @@ func pipeOne[In, Out any](p *settle.Pipe, t target, l *Lease[In],
 		} else {
 			o.Kind = OutcomeNone
 		}
+		t.from.queue.recorder.Called(took)
 		t.from.handled(&l.Delivery, o, took, nil)
 	})
 }

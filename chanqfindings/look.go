@@ -51,11 +51,12 @@ type Figures struct {
 }
 
 // Seen is when looks at an ordered queue first saw that messages were leased: the rows do not say since when.
-type Seen map[attempt]time.Time
+type Seen map[delivery]time.Time
 
-type attempt struct {
-	id     chanq.ID
-	number int
+// delivery has the fence, which each delivery of a message raises, and a Snooze does not set back as it does the number of attempts.
+type delivery struct {
+	id    chanq.ID
+	fence int64
 }
 
 // Follow sets Seen. last is that of the look before. Without it, no single message of an ordered queue counts as stuck.
@@ -67,7 +68,7 @@ func (f *Figures) Follow(last Seen) {
 	f.Seen = Seen{}
 	for i := range f.Leased {
 		if m := &f.Leased[i]; m.HeldSince.IsZero() {
-			key := attempt{m.ID, m.Attempts}
+			key := delivery{m.ID, m.Fence}
 			at, known := last[key]
 			if !known {
 				at = f.Now
@@ -80,7 +81,7 @@ func (f *Figures) Follow(last Seen) {
 // since returns since when a message has been leased, at least. Zero: not known.
 func (f *Figures) since(m *chanqadmin.Entry) time.Time {
 	if m.HeldSince.IsZero() {
-		return f.Seen[attempt{m.ID, m.Attempts}]
+		return f.Seen[delivery{m.ID, m.Fence}]
 	}
 	return m.HeldSince
 }
@@ -280,11 +281,10 @@ func Examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queues []string)
 type WithLocks struct {
 	*chanqadmin.Queue
 	Found []chanqadmin.Lock
-	Err   error
 }
 
-// Locks returns Found and Err.
-func (q WithLocks) Locks(context.Context) ([]chanqadmin.Lock, error) { return q.Found, q.Err }
+// Locks returns Found.
+func (q WithLocks) Locks(context.Context) ([]chanqadmin.Lock, error) { return q.Found, nil }
 
 // examine opens a queue and looks at it. file has the lock of its file, if that is locked.
 func examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queue string, file []chanqadmin.Lock) Examined {
@@ -293,7 +293,7 @@ func examine(ctx context.Context, db *sql.DB, cfg chanq.Config, queue string, fi
 	q, err := chanqadmin.Open(within, db, queue, cfg)
 	switch {
 	case err == nil && len(file) > 0:
-		return Examined{Look(ctx, WithLocks{q, file, nil}), q}
+		return Examined{Look(ctx, WithLocks{q, file}), q}
 	case err == nil:
 		return Examined{Look(ctx, q), q}
 	}

@@ -59,7 +59,7 @@ const (
 	failSome     = 20              // percent of them that fail: a warning
 	failMost     = 50              // percent: a failure
 	failTimes    = 8               // attempts of one message, whatever becomes of others: about 2 min by default
-	failSoon     = 3               // attempts of one message, if at least as many attempts fail as succeed
+	failSoon     = 3               // attempts of one message, unless more attempts succeed than fail
 	shownOfError = 120             // characters of an error
 )
 
@@ -422,7 +422,7 @@ func (e *examination) failing() {
 // failsAgain finds messages that have failed many times, in a queue where few attempts fail, or there are few of them.
 func (e *examination) failsAgain(t tally) {
 	n, most, times := 0, 0, failTimes
-	if t.failed > 0 && t.failed*2 >= t.results {
+	if t.failed*2 >= t.results { // or nothing was settled: these messages may wait for longer than that
 		times = failSoon
 	}
 	var one *chanqadmin.Entry

@@ -378,6 +378,47 @@ func TestSlowHandlersAreNotStuck(t *testing.T) {
 	})
 }
 
+// A handler takes 40 s, and then snoozes. Others are fast.
+func TestSnoozedMessagesAreNotStuck(t *testing.T) {
+	hospital(t, []testdb.Engine{testdb.Memory, testdb.Emulator}, func(w *ward) {
+		q := w.Orders(chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered}})
+		w.Handle(q, chanq.ConsumerConfig{}, 2, func(ctx context.Context, l *chanq.Lease[string]) error {
+			if l.Body != "invoice" {
+				return nil
+			}
+			select {
+			case <-time.After(40 * time.Second):
+			case <-ctx.Done():
+			}
+			return chanq.Snooze(2*time.Second, errors.New("not yet"))
+		})
+		testdb.Send(w, q, chanq.Message[string]{Body: "invoice"})
+		for range 8 { // each finds another delivery
+			time.Sleep(time.Minute)
+			for range 20 {
+				testdb.Send(w, q, chanq.Message[string]{Body: "card", Key: "other"})
+			}
+			require.Empty(w, w.found("orders"), "%+v", w.last["orders"])
+		}
+	})
+}
+
+// The only message fails, and is tried again after more than two minutes: nothing else is settled.
+func TestAMessageWithLongRetriesStaysFound(t *testing.T) {
+	hospital(t, []testdb.Engine{testdb.Memory, testdb.Emulator}, func(w *ward) {
+		q := w.Orders(chanq.Config{})
+		w.Handle(q, chanq.ConsumerConfig{}, 2, func(context.Context, *chanq.Lease[string]) error {
+			return chanq.RetryAfter(150*time.Second, errors.New("status 403"))
+		})
+		testdb.Send(w, q, chanq.Message[string]{Body: "invoice"})
+		time.Sleep(2*150*time.Second + soon) // three attempts
+		for range 60 {
+			require.Equal(w, kinds{chanqfindings.Failing}, w.found("orders"))
+			time.Sleep(5 * time.Second)
+		}
+	})
+}
+
 func TestLimitsAreChecked(t *testing.T) {
 	require.NoError(t, chanqfindings.Limits{}.Check())
 	require.EqualError(t, chanqfindings.Limits{Stuck: -1, Late: -2}.Check(), "Limits.Stuck is -1ns: must be 0 (1 min) or more\nLimits.Late is -2ns: must be 0 (any time) or more")

@@ -161,7 +161,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		text = d.missed(ctx, q, n, c.IDs)
 	}
 	if frees {
-		text = "The slots of the consumer are free, and " + messages(n) + " released. Another consumer takes the slots with all their messages."
+		text = "The slots of the consumer are free. " + fmt.Sprintf(d.notice, areMessages(n)) + " Another consumer takes the slots with all their messages."
 	}
 	return h.say(v, name, c, text+note), nil
 }

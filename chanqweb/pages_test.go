@@ -353,7 +353,7 @@ func TestTheReleaseOfAConsumerOfAnOrderedQueueFreesItsSlots(t *testing.T) {
 			return s.post("sorted", "token", s.token("/q/sorted/"), "do", "release", "id", list[0].ID.String(), "back", "consumers", "sure", sure)
 		}
 		require.Contains(t, release("").text, "Its slots become free as well")
-		require.Contains(t, release("yes").text, "The slots of the consumer are free, and 0 messages released.")
+		require.Contains(t, release("yes").text, "The slots of the consumer are free. 0 messages are released.")
 		list, err = testdb.Admin(q).Consumers(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, list)

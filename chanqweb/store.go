@@ -131,7 +131,7 @@ func (s *store) readShared(ctx context.Context) (sharedLocks, error) {
 	list, err := chanqadmin.Locks(ctx, s.db, "any", s.config)
 	found := sharedLocks{list, now}
 	if len(list) > 0 && list[0].File {
-		if before := last.Value.list; last.Err == nil && len(before) > 0 && before[0].Session == list[0].Session && now.Sub(last.At) < chanqfindings.OldAfter {
+		if before := last.Value.list; last.Err == nil && len(before) > 0 && before[0].Session == list[0].Session && list[0].Session != 0 && now.Sub(last.At) < chanqfindings.OldAfter {
 			found.since = last.Value.since
 		}
 		list[0].For += now.Sub(found.since)

@@ -437,6 +437,7 @@ func TestStatsAndTopHaveTheTimesOfTheLastMinute(t *testing.T) {
 	require.Contains(t, succeed(t, "", "stats", "--db", db, "-o", "json").out, want)
 	require.Contains(t, succeed(t, "", "top", "--db", db, "-n", "1", "-o", "json").out, want)
 	require.Contains(t, succeed(t, "", "top", "--db", db, "-n", "1").out, "  24ms/32ms  100ms/3.1s  ")
+	require.Equal(t, "1m0s/2h20m0s", (&quantiles{81.5, 8388.6}).String())
 }
 
 func TestFollowReceivesLaterMessages(t *testing.T) {

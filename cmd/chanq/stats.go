@@ -116,7 +116,10 @@ func (q *quantiles) String() string {
 	}
 	short := func(s float64) string {
 		unit := time.Millisecond
-		if s >= 1 {
+		switch {
+		case s >= 60:
+			unit = time.Minute
+		case s >= 1:
 			unit = 100 * time.Millisecond
 		}
 		return time.Duration(s * float64(time.Second)).Round(unit).String()
