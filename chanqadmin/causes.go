@@ -24,9 +24,6 @@ type Group struct {
 	// First and Last are the earliest and the latest end of these messages.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Minutes counts those that died in each of the last 60 minutes, the last minute at the end. Of a queue with more deaths in this hour
-	// it counts the last GroupLimit. It is for dead messages.
-	Minutes [60]int `json:"-"`
 	// Example is the message that ended last, and LastError its error.
 	Example   chanq.ID `json:"example"`
 	LastError string   `json:"last_error,omitempty"`
@@ -49,12 +46,6 @@ func (g Group) group() sqlbatch.Group {
 // RedactedError returns LastError as Entry.RedactedError does.
 func (g Group) RedactedError() string { return (&Entry{LastError: g.LastError}).RedactedError() }
 
-// death is the end of a dead message, some minutes ago.
-type death struct {
-	sqlbatch.Group
-	ago int
-}
-
 // Causes has the groups of a queue's dead messages, by cause and fingerprint.
 type Causes struct {
 	Groups []Group `json:"groups"`
@@ -72,7 +63,7 @@ const (
 
 // Causes returns the reasons why messages are dead: the groups of the dead messages, by cause and fingerprint, up to MostGroups. It
 // seeks each group in an index and counts at most GroupLimit entries of it, so the cost does not grow with larger groups. It takes no
-// locks that block other statements. It costs one round trip per 100 groups, and two more.
+// locks that block other statements. It costs one round trip per 100 groups, and one more.
 func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 	all := []Group{} // not null in JSON
 	for after := (sqlbatch.Group{}); len(all) <= MostGroups; {
@@ -85,30 +76,47 @@ func (q *Queue) Causes(ctx context.Context) (Causes, error) {
 		}
 		after = list[len(list)-1].group()
 	}
-	minutes := map[sqlbatch.Group]*[60]int{}
-	for i := range all {
-		minutes[all[i].group()] = &all[i].Minutes
-	}
-	deaths, err := collect(ctx, q, "causes", q.sql.Deaths(GroupLimit), func(rows *sql.Rows) (d death, err error) {
-		var fingerprint sql.NullInt64
-		err = rows.Scan(&d.Cause, &fingerprint, &d.ago)
-		d.Fingerprint = fingerprint.Int64
-		return d, err
-	})
-	if err != nil {
-		return Causes{}, err
-	}
-	for _, d := range deaths {
-		if of := minutes[d.Group]; of != nil { // otherwise it is a new group
-			of[59-min(max(d.ago, 0), 59)]++
-		}
-	}
 	more := len(all) > MostGroups
 	all = all[:min(len(all), MostGroups)]
 	slices.SortFunc(all, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(a.Cause, b.Cause), cmp.Compare(a.Fingerprint, b.Fingerprint))
 	})
 	return Causes{all, more}, nil
+}
+
+// Deaths has how many messages died in each of the last 60 minutes, by their group.
+type Deaths struct {
+	More    bool // there were more than the last GroupLimit, which it counts
+	minutes map[sqlbatch.Group]*[60]int
+}
+
+// Of returns the deaths of a group in each minute, the last minute at the end.
+func (d Deaths) Of(g Group) (minutes [60]int) {
+	if of := d.minutes[g.group()]; of != nil {
+		minutes = *of
+	}
+	return minutes
+}
+
+// Deaths counts the dead messages that ended within an hour, up to GroupLimit of them. It costs one round trip, and takes no locks that block
+// other statements.
+func (q *Queue) Deaths(ctx context.Context) (Deaths, error) {
+	n, all := 0, Deaths{}
+	begin := func() { n, all.minutes = 0, map[sqlbatch.Group]*[60]int{} }
+	err := q.repeat(ctx, q.sql.Deaths(GroupLimit), begin, func(rows *sql.Rows) error {
+		var g sqlbatch.Group
+		var fingerprint sql.NullInt64
+		var ago int
+		err := rows.Scan(&g.Cause, &fingerprint, &ago)
+		if g.Fingerprint = fingerprint.Int64; all.minutes[g] == nil {
+			all.minutes[g] = new([60]int)
+		}
+		n++
+		all.minutes[g][59-min(max(ago, 0), 59)]++
+		return err
+	})
+	all.More = n >= GroupLimit
+	return all, q.fail("deaths", err)
 }
 
 func (q *Queue) groups(ctx context.Context, op string, after sqlbatch.Group, groups, limit int) ([]Group, error) {

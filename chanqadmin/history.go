@@ -37,7 +37,7 @@ type Sample struct {
 }
 
 // Times counts durations by their length. The first count is of those below 1 ms, and the next ones of those below 2, 4, 8 ms and so on.
-// The last one includes all from 70 min on. Times of several periods or queues add up.
+// The last one includes all from 3 days on. Times of several periods or queues add up.
 type Times [len(sqlbatch.Times{})]int64
 
 // Add adds the counts of o.

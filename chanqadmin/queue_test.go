@@ -167,7 +167,7 @@ func TestQuantilesOfTimes(t *testing.T) {
 		{chanqadmin.Times{3: 4, 11: 1}, 0.4, 6 * time.Millisecond},
 		{chanqadmin.Times{3: 95, 11: 5}, 0.95, 8 * time.Millisecond},
 		{chanqadmin.Times{3: 94, 11: 6}, 0.95, 1195 * time.Millisecond},
-		{chanqadmin.Times{23: 1}, 1, 8388608 * time.Millisecond},
+		{chanqadmin.Times{29: 1}, 1, 536870912 * time.Millisecond},
 	} {
 		require.Equal(t, of.want, of.times.Quantile(of.share), of)
 	}

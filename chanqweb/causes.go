@@ -21,7 +21,9 @@ const errorShown = 1000
 // group is a group of dead messages, as the visitor may see it.
 type group struct {
 	chanqadmin.Group
-	Key string // identifies it in forms and addresses
+	Key     string  // identifies it in forms and addresses
+	Minutes [60]int // how many died in each of the last 60
+	Most    bool    // there were more than are counted
 }
 
 // Hour returns how many died in the last hour, and Strip the bars of its minutes, in SVG of 60 by 10.
@@ -53,14 +55,14 @@ func groupOf(key string) (s chanqadmin.Select, ok bool) {
 
 var aFingerprint = regexp.MustCompile(`^([0-9a-f]{16}|` + chanqadmin.NoFingerprint + `)$`)
 
-// groups returns the groups of a queue, the largest first, of Causes or Failing.
-func (h *Handler) groups(v *visit, queue string, causes chanqadmin.Causes) (data groupsData) {
+// groups returns the groups of a queue, the largest first, of Causes with Deaths, or of Failing.
+func (h *Handler) groups(v *visit, queue string, causes chanqadmin.Causes, deaths chanqadmin.Deaths) (data groupsData) {
 	var list []group
 	for _, g := range causes.Groups {
 		e := chanqadmin.Entry{ID: g.Example, State: g.Select().State, Cause: g.Cause, Fingerprint: g.Fingerprint, EndedAt: g.Last, LastError: g.LastError}
 		h.conceal(v, queue, &e)
 		g.LastError = clip(e.LastError, errorShown)
-		list = append(list, group{g, keyOf(g)})
+		list = append(list, group{g, keyOf(g), deaths.Of(g), deaths.More})
 		data.Total += g.Messages
 		data.Most, data.AtLeast = max(data.Most, g.Messages), data.AtLeast || g.More
 	}

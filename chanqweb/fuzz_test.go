@@ -27,7 +27,7 @@ func everyView(text string, body []byte, now time.Time) []*view {
 	live.State = chanqadmin.StateLeased
 	as, forms, shown, cut := bodyAs(body, false, "")
 	consumers := []consumerLine{{ConsumerInfo: chanqadmin.ConsumerInfo{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
-	groups := []group{{chanqadmin.Group{Cause: chanq.CauseRejected, Messages: 1, First: now, Last: now, LastError: text}, "rejected-none"}}
+	groups := []group{{chanqadmin.Group{Cause: chanq.CauseRejected, Messages: 1, First: now, Last: now, LastError: text}, "rejected-none", [60]int{}, false}}
 	views := []*view{
 		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail", Stats: figures{At: now}}, {Name: "old", Stats: figures{At: now.Add(-time.Minute), Trouble: printable(text)}}, {Name: "bad", Stats: figures{Trouble: printable(text)}}}, Next: "mail", More: true, Total: 2}},
 		{Page: "queue", Live: "live", Data: queueData{Needs: needsOf([]chanqfindings.Finding{{Queue: "mail", Kind: chanqfindings.Paused, Text: text, Remedy: text}}, 1), Stats: figures{Stats: chanqadmin.Stats{Paused: true}, Trouble: printable(text)}, Consumers: consumers, History: printable(text), Spans: spans, Span: "hour"}},

@@ -357,11 +357,15 @@ func (h *Handler) failures(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := failuresData{groupsData: h.groups(v, name, dead)}
+	deaths, err := q.Deaths(v.ctx)
+	if err != nil {
+		return nil, err
+	}
+	data := failuresData{groupsData: h.groups(v, name, dead, deaths)}
 	ctx, cancel := context.WithTimeout(v.ctx, failingFor)
 	defer cancel()
 	if failing, err := q.Failing(ctx); err == nil {
-		data.Failing = h.groups(v, name, failing)
+		data.Failing = h.groups(v, name, failing, chanqadmin.Deaths{})
 	} else {
 		h.errors.failed(name, err)
 		data.Unread = true

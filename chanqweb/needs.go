@@ -49,13 +49,14 @@ func needsOf(found []chanqfindings.Finding, n int) needsData {
 // found returns the findings of queues, the worst first, by what was read last, and how many of the queues were looked at lately.
 func (h *Handler) found(v *visit, names []string) (list []chanqfindings.Finding, n int) {
 	for _, name := range names {
-		r := h.store.watched(name).findings
+		w := h.store.watched(name)
+		r := w.findings
 		last, found := r.known(), chanqfindings.Figures{Queue: name, At: v.now}
 		switch {
 		case last.Err != nil: // Redact has panicked
 			h.refusalOf(v, name, last.Err)
 			found.Err = last.Err
-		case r.tried(v.now) > chanqfindings.OldAfter: // the driver does not return
+		case max(r.tried(v.now), w.opened.tried(v.now)) > chanqfindings.OldAfter: // the driver does not return
 			if found.At = last.At; last.At.IsZero() {
 				found.Err = context.DeadlineExceeded
 			}
@@ -125,6 +126,9 @@ const othersAsked = 60
 // askOthers looks at the queues that were looked at the longest ago: the overview names the findings of all queues. It looks more often at the
 // queues of its page.
 func (s *store) askOthers(context.Context) (struct{}, error) {
+	if len(s.places) == cap(s.places) { // they would only wait
+		return struct{}{}, nil
+	}
 	var list []*watched
 	for _, name := range s.names.known().Value {
 		list = append(list, s.watched(name))

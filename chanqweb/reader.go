@@ -35,7 +35,8 @@ type reader[T any] struct {
 
 	mu      sync.Mutex
 	reading chan struct{} // closed at the end of the wait and the read; nil: idle
-	due     time.Time     // when the next read may begin, or the running one was asked for; zero: now, even if one that is running has read
+	began   time.Time     // of the running read; zero: it waits
+	due     time.Time     // when the next read may begin; zero: now, even if one that is running has read
 	last    reading[T]
 }
 
@@ -68,19 +69,19 @@ func (r *reader[T]) ask() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); r.reading == nil && !now.Before(r.due) && r.life.Err() == nil {
-		r.reading, r.due = make(chan struct{}), now
+		r.reading, r.due, r.began = make(chan struct{}), now, time.Time{}
 		go r.run() // ends with its statements, after the time within at the latest, if the driver notices the end of a context
 	}
 	return r.reading
 }
 
 func (r *reader[T]) run() {
-	began, value, err := r.inTurn()
+	value, err := r.inTurn()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	every, took := figuresEvery, time.Since(began)
+	every, took := figuresEvery, time.Since(r.began)
 	if r.last.Err = err; err == nil {
-		r.last, every = reading[T]{Value: value, At: began}, r.every
+		r.last, every = reading[T]{Value: value, At: r.began}, r.every
 	}
 	if !r.due.IsZero() {
 		r.due = time.Now().Add(max(every-took, restShare*min(took, readTime)))
@@ -90,22 +91,24 @@ func (r *reader[T]) run() {
 }
 
 // inTurn reads when begin allows it.
-func (r *reader[T]) inTurn() (began time.Time, value T, err error) {
+func (r *reader[T]) inTurn() (value T, err error) {
 	if r.begin != nil {
 		end, err := r.begin(r.life)
-		if err != nil {
-			return time.Now(), value, err
+		if err != nil { // the end of its life
+			return value, err
 		}
 		defer end()
 	}
-	began = time.Now()
+	r.mu.Lock()
+	r.began = time.Now()
+	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(r.life, r.within)
 	defer cancel()
 	value, err = r.safely(ctx)
 	if err != nil && ctx.Err() != nil { // drivers do not always return it
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	return began, value, err
+	return value, err
 }
 
 // safely calls read, which may call functions of the user. net/http would recover their panics in a request.
@@ -144,14 +147,14 @@ func (r *reader[T]) known() reading[T] {
 	return r.last
 }
 
-// tried returns for how long the running read has been waiting or reading.
+// tried returns for how long the running read has been reading.
 func (r *reader[T]) tried(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reading == nil || r.due.IsZero() {
+	if r.reading == nil || r.began.IsZero() {
 		return 0
 	}
-	return now.Sub(r.due)
+	return now.Sub(r.began)
 }
 
 // expire makes the next read due: what the reader knows has changed.

@@ -262,6 +262,7 @@ func TestAWaitForAPlaceIsNoErrorAndTakesNoTimeOfTheRead(t *testing.T) {
 		require.Equal(t, reading[int]{}, r.get(visit.soon), "a visitor has a patience of its own")
 		time.Sleep(10 * readTime)
 		require.Equal(t, reading[int]{}, r.known())
+		require.Zero(t, r.tried(time.Now()), "it counts the read")
 		<-s.places
 		got := r.get(t.Context())
 		require.NoError(t, got.Err)

@@ -333,7 +333,7 @@ type Sample struct {
 
 // Times counts durations by their length: the first those below 1 ms, each other those from 2^(i-1) ms up to 2^i ms, and the last also
 // all longer ones. The low 32 bits count calls of handlers, and the high ones waits of delivered messages: one addition adds both.
-type Times [24]int64
+type Times [30]int64
 
 // TimesOf returns the place of a duration in Times.
 func TimesOf(d time.Duration) int {

@@ -22,7 +22,7 @@ var sampling = []test{
 }
 
 // The counts of columns of Samples after at.
-const counts5, sums29 = 5, 5 + len(sqlbatch.Times{})
+const counts5, sums35 = 5, 5 + len(sqlbatch.Times{})
 
 // sample runs a Sample, and reports whether a Depth was counted.
 func (w *world) sample(q sqlbatch.Queue, s sqlbatch.Sample) (counted bool) {
@@ -43,10 +43,10 @@ func (w *world) samples(step time.Duration) [][]any {
 }
 
 // sums adds up the samples of a step: a test might run past the end of a sample.
-func (w *world) sums(step time.Duration) (sums [sums29]int64) {
+func (w *world) sums(step time.Duration) (sums [sums35]int64) {
 	w.Helper()
 	for _, row := range w.samples(step) {
-		require.Len(w, row, 1+counts5+sums29)
+		require.Len(w, row, 1+counts5+sums35)
 		for i := range sums {
 			sums[i] += row[1+counts5+i].(int64)
 		}
@@ -70,11 +70,11 @@ var steps = []time.Duration{10 * time.Second, time.Minute, time.Hour}
 
 func samplesAddUp(w *world) {
 	require.Empty(w, w.samples(steps[0]))
-	w.sample(w.Queue, sqlbatch.Sample{Sent: 1, Acked: 2, Nacked: 3, Died: 4, Delivered: 5, Times: sqlbatch.Times{6, 23: 7}})
-	w.sample(w.Queue, sqlbatch.Sample{Sent: 10, Acked: 20, Nacked: 30, Died: 40, Delivered: 50, Times: sqlbatch.Times{60 * sqlbatch.OneWait, 23: 70}})
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1, Acked: 2, Nacked: 3, Died: 4, Delivered: 5, Times: sqlbatch.Times{6, 29: 7}})
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 10, Acked: 20, Nacked: 30, Died: 40, Delivered: 50, Times: sqlbatch.Times{60 * sqlbatch.OneWait, 29: 70}})
 	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 100})
 	for _, step := range steps {
-		require.Equal(w, [sums29]int64{11, 22, 33, 44, 55, 6 + 60*sqlbatch.OneWait, 28: 77}, w.sums(step), step)
+		require.Equal(w, [sums35]int64{11, 22, 33, 44, 55, 6 + 60*sqlbatch.OneWait, 34: 77}, w.sums(step), step)
 		for _, row := range w.samples(step) {
 			require.Zero(w, row[0].(int64)%step.Milliseconds(), "it begins where its step begins")
 			require.InDelta(w, w.now(), row[0], float64(step.Milliseconds()+60_000))
@@ -121,7 +121,7 @@ func samplesModel(w *world) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, seed))
 	queues := []sqlbatch.Queue{w.Queue, w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})}
-	var sums [2][sums29]int64
+	var sums [2][sums35]int64
 	var most [2][counts5]int64
 	for range 60 {
 		of := random.IntN(2)
@@ -143,7 +143,7 @@ func samplesModel(w *world) {
 	}
 	for i, q := range queues {
 		for _, step := range steps {
-			var found [sums29]int64
+			var found [sums35]int64
 			rows := w.run(q.Samples(0, step))
 			for _, row := range rows {
 				for j := range found {
