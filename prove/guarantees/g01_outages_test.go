@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -258,8 +259,10 @@ func closedDatabase(w *world) {
 // oldConnections makes each statement fail for good on the connections that there are, as after a change of the schema, or when an earlier
 // user has left another role on them. New connections work.
 func oldConnections(w *world) {
+	// A connection that is being made, or has just been made to repeat a statement, is none of those that there are.
+	const few = 2
 	var mu sync.Mutex
-	newest, old := 0, 0
+	ran, old := map[int]int{}, map[int]int{} // statements by connection
 	db := w.Open()
 	if db.SetMaxIdleConns(10); w.Engine.Dialect.Traits().OneWriter {
 		db.SetMaxIdleConns(-1) // its idle connections stay
@@ -268,9 +271,10 @@ func oldConnections(w *world) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
-		newest = max(newest, op.Conn)
-		if op.Conn <= old && (op.Kind == faultdb.Exec || op.Kind == faultdb.Query || op.Kind == faultdb.Prepare) {
-			return faultdb.Fail(lasting[op.N%len(lasting)])
+		if op.Kind == faultdb.Exec || op.Kind == faultdb.Query || op.Kind == faultdb.Prepare {
+			if ran[op.Conn]++; old[op.Conn] > few {
+				return faultdb.Fail(lasting[op.N%len(lasting)])
+			}
 		}
 		return faultdb.Fault{}
 	})
@@ -288,7 +292,7 @@ func oldConnections(w *world) {
 		}()
 		for range 3 {
 			mu.Lock()
-			old = newest
+			old = maps.Clone(ran)
 			mu.Unlock()
 			_, err := q.Send(w.Soon(), testdb.Texts("a")...)
 			require.NoError(w, err)
@@ -298,7 +302,7 @@ func oldConnections(w *world) {
 			require.NoError(w, err)
 			leases := testdb.Take(w, c, 5)
 			mu.Lock()
-			old = newest
+			old = maps.Clone(ran)
 			mu.Unlock()
 			for _, l := range leases {
 				require.NoError(w, l.Extend(w.Soon(), 3*time.Second))

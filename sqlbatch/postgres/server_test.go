@@ -224,7 +224,8 @@ func TestRunsInEveryModeOfPgx(t *testing.T) {
 			require.Equal(t, "t", q.get(1)["type"])
 			require.Len(t, q.settled(db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Error: "it's"}})), 1)
 			require.Equal(t, "it's", q.get(1)["last_error"])
-			require.Len(t, q.settled(db, q.Ack(q.items(2))), 1)
+			items := q.items(2)
+			require.Equal(t, items, q.settled(db, q.Ack(items), items...))
 			require.Equal(t, []byte{1}, q.ids(db, q.Cancel([][16]byte{id(1)})))
 			for name, st := range suite.Calls(q.Queue, "a") {
 				tx := q.begin()

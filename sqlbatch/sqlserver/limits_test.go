@@ -111,7 +111,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			note(t, q.EnqueueNew(batchOf(n, shape)))
 		}
 	}
-	const all = 63 + 160
+	const all = 64 + 160
 	require.Equal(t, all, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {

@@ -158,7 +158,7 @@ func samplesModel(w *world) {
 
 // age makes the samples of a step older.
 func (w *world) age(step, by time.Duration) {
-	w.exec("UPDATE chanq__samples SET at = at - %d WHERE step = %d", by.Milliseconds(), int(step.Seconds()))
+	w.exec("UPDATE chanq__samples SET at = at - CAST(%d AS bigint) WHERE step = %d", by.Milliseconds(), int(step.Seconds()))
 }
 
 func samplesRange(w *world) {

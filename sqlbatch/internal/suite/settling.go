@@ -52,7 +52,7 @@ func manyClaims(w *world) {
 			w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", fence, w.is(n))
 		}
 		items := w.items(1, 2, 3)
-		require.ElementsMatch(w, items, Items(w.run(Settles(w, items...)[name]), 1), name)
+		require.ElementsMatch(w, items, Acked(w.run(Settles(w, items...)[name]), items...), name)
 	}
 }
 
