@@ -100,9 +100,7 @@ func (k *intake) deliver(b Batch, bytes int, took time.Duration) (kept int) {
 		passed = i
 		pass(i+1, nil)
 	}
-	if !slices.ContainsFunc(leases, lapsed) {
-		k.pace.endedThen = -1
-	}
+	k.pace.held(slices.ContainsFunc(leases, lapsed))
 	k.pace.drop(len(settling) - back)
 	if len(settling) > 0 {
 		k.cfg.Holder.SettleAll(settling...)

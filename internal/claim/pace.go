@@ -170,8 +170,14 @@ func (p *Pace) careful() int {
 	return max(1, int(p.ended.Load())+leases)
 }
 
-// brought records the result of a claim or a read. The caller sets endedThen if no reader gets a message that has lost
-// a lease.
+// held records whether a reader gets a message of the last claim or read that has lost a lease.
+func (p *Pace) held(lapsed bool) {
+	if !lapsed {
+		p.endedThen = -1
+	}
+}
+
+// brought records the result of a claim or a read. held follows.
 func (p *Pace) brought(messages, bytes int) {
 	p.meanBytes = max(1, bytes/messages)
 	p.endedThen, p.hungrySince = p.ended.Load(), base.Now()

@@ -67,10 +67,7 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 	}
 	isRead := t.Kind == order.Read || t.Kind == order.Refill
 	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow}
-	asked := t.Rows // messages whose contents it may return
-	if t.Kind == order.Fetch {
-		asked = len(t.Messages)
-	}
+	asked := asks(t)
 	began := base.Now()
 	a := table.Answer{Answer: order.Answer{Redriven: -1}}
 	t.Consumer, t.Inline = s.term.ID, s.cfg.inline(t.Rows)
@@ -81,12 +78,7 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 	if err == nil && s.lasts() {
 		result = &a.Answer
 		if did.Walked, did.Contents = a.Walked, a.Contents; a.Contents > 0 {
-			r.pace.size.Worked(asked, took, r.cfg.patience())
-			r.pace.brought(a.Contents, a.Bytes)
-			lapsed := func(row order.Row) bool { return row.Lapses > 0 && row.Contents != nil }
-			if t.Kind != order.Fetch || !slices.ContainsFunc(a.Rows, lapsed) { // they are fetched after their mark
-				r.pace.endedThen = -1
-			}
+			r.brought(t, &a, asked, took)
 		}
 	}
 	blocked := err != nil && r.rolledBack(err)
@@ -97,10 +89,8 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 	}
 	s.change(func(now time.Duration) {
 		switch {
-		case waited:
-			if s.seq.Blocked(t) {
-				did.Failed = 0
-			}
+		case waited && s.seq.Blocked(t):
+			did.Failed = 0
 		case unread != nil:
 			s.seq.Unreadable(t.Messages[0], unread, now)
 		case err != nil && !blocked && !table.DidNotRun(err):
@@ -114,6 +104,22 @@ func (r *Ordered) work(b order.Budget) (did Did, err error) {
 		return did, nil
 	}
 	return did, err
+}
+
+// asks returns how many messages a task may return the contents of.
+func asks(t *order.Task) int {
+	if t.Kind == order.Fetch {
+		return len(t.Messages)
+	}
+	return t.Rows
+}
+
+// brought notes that a statement which asked for the contents of so many messages has brought some.
+func (r *Ordered) brought(t *order.Task, a *table.Answer, asked int, took time.Duration) {
+	r.pace.size.Worked(asked, took, r.cfg.patience())
+	r.pace.brought(a.Contents, a.Bytes)
+	lapsed := func(row order.Row) bool { return row.Lapses > 0 && row.Contents != nil }
+	r.pace.held(t.Kind == order.Fetch && slices.ContainsFunc(a.Rows, lapsed)) // they are fetched after their mark
 }
 
 // unreadable detects a message that cannot be read. After failed reads, those of one message leave out its contents, so
