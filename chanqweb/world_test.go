@@ -35,7 +35,10 @@ func newShop(t *testing.T) *shop { return &shop{webshop.New(t, testdb.Memory)} }
 // bubble runs a test in a bubble of testing/synctest, in parallel with others.
 func bubble(t *testing.T, test func(*testing.T)) {
 	t.Parallel()
-	testdb.InBubble(t, true, test)
+	testdb.InBubble(t, true, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(10 * time.Second) }) // what waits for a lock of SQLite notices the end
+		test(t)
+	})
 }
 
 // site is a running page, under a prefix.
