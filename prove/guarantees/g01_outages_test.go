@@ -283,9 +283,9 @@ func oldConnections(w *world) {
 		out := w.Queue("out_"+kind.String(), chanq.Config{})
 		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		c, piped := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 30 * time.Second}), testdb.Start(w, out, chanq.ConsumerConfig{})
-		replaced := make(chan *chanq.Lease[string])
+		replaced, ended := make(chan *chanq.Lease[string]), make(chan error, 1)
 		go func() {
-			_ = chanq.Pipe(piped, q, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			ended <- chanq.Pipe(piped, q, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				replaced <- l
 				return testdb.Texts("f"), nil
 			})
@@ -310,8 +310,12 @@ func oldConnections(w *world) {
 				require.NoError(w, l.Wait(w.Soon()))
 			}
 			testdb.Send(w, out, testdb.Texts("in")...)
-			l := <-replaced
-			require.NoError(w, l.Wait(w.Soon()))
+			select {
+			case l := <-replaced:
+				require.NoError(w, l.Wait(w.Soon()))
+			case err := <-ended:
+				require.Fail(w, "the pipe has ended", err)
+			}
 			require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 			testdb.Stats(w, q)
 		}
