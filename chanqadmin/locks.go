@@ -54,9 +54,9 @@ func Locks(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) ([]L
 	return locks(ctx, db, d, namesOf(queue, cfg), cfg.Kind == chanq.KindOrdered)
 }
 
-// A lock on a whole table that a session has, or waits for while others wait behind it, is that of the session for which it waits itself in the
-// end. Such a wait began with the statement. SQL Server has no list of all sessions of such a chain: there it is the session of the next step,
-// and those that wait for nothing come first.
+// A session that waits for a lock on a whole table makes those behind it wait, too. It is reported with the session at the end of the chain of
+// waits, which is the one to end, and with the time since its own statement began. SQL Server has no list of all sessions of such a chain: there
+// the session of the next step is reported, and sessions that wait for nothing come first.
 //
 // The statement for SQL Server reads the names of tables WITH (NOLOCK): it would otherwise wait for a migration, which it is to find.
 const (

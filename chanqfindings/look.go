@@ -59,7 +59,7 @@ type delivery struct {
 	fence int64
 }
 
-// Follow sets Seen. last is that of the look before. Without it, no single message of an ordered queue counts as stuck.
+// Follow sets Seen. last is Seen of the previous look. Without Follow, no single message of an ordered queue counts as stuck.
 func (f *Figures) Follow(last Seen) {
 	if f.Err != nil {
 		f.Seen = last

@@ -65,7 +65,7 @@ type details struct {
 // sharedLocks are locks on what all queues share: a SQLite file, or tables of a server.
 type sharedLocks struct {
 	list  []chanqadmin.Lock
-	since time.Time // when that of a file was first seen, by this process
+	since time.Time // when this UI first saw the lock of the file
 }
 
 const (

@@ -29,10 +29,11 @@ terminal replaces them. With -o json each poll prints an array on one line.
 IN/S and OUT/S are messages that were sent and acked, over the last minute, by programs that had the
 queue open for ten seconds at least, with a producer or a consumer (see chanqadmin.Queue.History). WAIT
 is how long messages had been due when they were delivered, and HANDLER how long calls of their handlers
-took: 12ms/250ms means 12 ms or less for half of those of the last minute, and 250 ms or less for 95 of
-100, to a factor of 2. LAST HOUR draws the most that was ready in each minute of it, the latest on the
-right. All this is of the queue's history, which is read once in ten seconds; - is where there is none. CONSUMERS
-is the number of consumers, of all processes; chanq consumers lists them, and so does top of one queue.
+took. With 12ms/250ms, half of the last minute's took 12 ms or less, and 95 of 100 took 250 ms or less
+(the true time is at least half of that). LAST HOUR draws the most that was ready in each minute of it,
+the latest on the right. All this is of the queue's history, which is read once in ten seconds; - is
+where there is none. CONSUMERS is the number of consumers, of all processes; chanq consumers lists them,
+and so does top of one queue.
 
 STATE, and the lines above the table, are findings: chanq doctor has their remedies.
 

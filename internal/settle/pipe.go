@@ -57,8 +57,8 @@ type Pipe struct {
 	writer  *batch.Writer[*Input]
 }
 
-// Pipe returns a Pipe of the leases of a Settler. t has its sessions. isolated is that of a Config. Outputs that fail
-// alone are tried again for StatementTimeout.
+// Pipe returns a Pipe of the leases of a Settler. t has its sessions. isolated is called as Config.Isolated. Outputs
+// that fail alone are tried again for StatementTimeout.
 func (s *Settler) Pipe(t Table, to Target, isolated func(items int, err error)) *Pipe {
 	p := &Pipe{settler: s, table: t, to: to}
 	most := s.cfg.Traits.AckItems
