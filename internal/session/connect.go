@@ -56,18 +56,19 @@ const (
 	// answerTimeout is how long a connection has to answer a ping or a ROLLBACK. It is short: a connection that does
 	// not is closed, which has the same effect. An attempt to connect that takes longer is a sign of scarcity.
 	answerTimeout = 3 * time.Second
-	probeTries    = 3
+	// tries is how many connections are tried after one that does not answer, or fails for good.
+	tries = 3
 )
 
 // probed returns a connection that answers a ping: conn, or another one in its place.
 func probed(ctx context.Context, db *sql.DB, conn *sql.Conn) (*sql.Conn, error) {
-	for tries := 1; ; tries++ {
+	for n := 1; ; n++ {
 		err := answers(ctx, conn)
 		if err == nil {
 			return conn, nil
 		}
 		discard(conn)
-		if tries == probeTries || ctx.Err() != nil {
+		if n == tries || ctx.Err() != nil {
 			return nil, fmt.Errorf("the connection does not answer: %w", err)
 		}
 		if conn, err = db.Conn(ctx); err != nil {

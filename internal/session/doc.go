@@ -17,7 +17,7 @@
 // Its statement owns a session in use. A session is used again only if its statement ended
 // with a known outcome. A session that is old is closed when it would be used, and one that
 // was idle for a minute must answer first. A statement that fails for good (Permanent,
-// NoSchema) is run once more on a new connection before its error is returned: only the
+// NoSchema) is run again on new connections before its error is returned: only the
 // connection might be the cause. See Part.afresh.
 //
 // # Number of sessions

@@ -21,7 +21,7 @@ type Part struct {
 	pool    *Pool
 	need    Need
 	maxAge  time.Duration // of a session; 0 is no limit
-	failing atomic.Bool   // a statement failed on a new connection as well, and none has succeeded since: see afresh
+	failing atomic.Bool   // a statement failed on new connections as well, and none has succeeded since: see afresh
 	strays  base.Group    // statements of Items, and borrowed connections that are closed
 	used    int           // statements that run; Pool.mu guards it, ended, and the start of statements of Items
 	ended   bool          // Items starts no more statements
@@ -149,25 +149,25 @@ func (p *Part) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Ro
 }
 
 // afresh calls do, and calls it again on a new connection if it fails for good, because only the connection might be
-// the cause: a plan or a prepared statement in its cache, a role or a setting that an earlier user has left. A new
-// connection costs the application its idle ones, so a statement that is repeated later anyway, and one that follows a
-// failure on a new connection, is not run again.
+// the cause: a plan or a prepared statement in its cache, a role or a setting that an earlier user has left. Some
+// more are tried, because another user of the *sql.DB might return an old one after the idle ones were closed. A new
+// connection costs the application its idle ones, so a statement that is repeated later anyway, and one that follows
+// a failure on new connections, is not run again.
 func (p *Part) afresh(ctx context.Context, s *session, do func() error) error {
-	s.read = false
-	err := do()
-	switch c := p.pool.dialect.Classify(err); {
-	case err == nil:
-		p.failing.Store(false)
-		return nil
-	case s.read, c != sqlbatch.Permanent && c != sqlbatch.NoSchema, p.need.Kind == Note, p.failing.Load():
-		return err
+	for n := 1; ; n++ {
+		s.read = false
+		err := do()
+		switch c := p.pool.dialect.Classify(err); {
+		case err == nil, n > tries:
+			p.failing.Store(err != nil)
+			return err
+		case s.read, c != sqlbatch.Permanent && c != sqlbatch.NoSchema, p.need.Kind == Note, p.failing.Load():
+			return err
+		}
+		if err := s.renew(ctx, p.pool); err != nil {
+			return unconnected(err)
+		}
 	}
-	if err := s.renew(ctx, p.pool); err != nil {
-		return unconnected(err)
-	}
-	err = do()
-	p.failing.Store(err != nil)
-	return err
 }
 
 // use waits for a place and a session, and calls do with it, as afresh says.

@@ -391,18 +391,19 @@ func TestASessionIsUsedAgainOnlyAfterAKnownOutcome(t *testing.T) {
 	})
 }
 
-func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T) {
+func TestAStatementThatFailsForGoodIsTriedOnNewConnections(t *testing.T) {
 	world(t, 0, func(w *database) {
-		w.db.SetMaxIdleConns(5)
+		w.db.SetMaxIdleConns(9)
 		var all []*sql.Conn
-		for range 4 {
+		for range 8 {
 			all = append(all, w.application())
 		}
-		for _, conn := range all[:3] {
+		for _, conn := range all[:7] {
 			require.NoError(w, conn.Close())
 		}
 		p := w.join(Claim, 1)
-		old := 4 // connections
+		defer p.Close()
+		old := 8 // connections
 		fail := func(number int) error {
 			if number <= old {
 				return state("0A000")
@@ -411,26 +412,53 @@ func TestAStatementThatFailsForGoodIsTriedOnceMoreOnANewConnection(t *testing.T)
 		}
 		w.texts["fails"] = func(context.Context) error { return fail(w.lastRan()) }
 		require.NoError(w, run(p, "fails"))
-		require.Equal(w, 5, w.lastRan(), "it was not tried on the other idle connections")
+		require.Equal(w, 9, w.lastRan(), "it was not tried on the other idle connections")
 		require.Equal(w, 2, w.opened(), "which are closed")
-		old = 9
+		old = 20
 		w.ran = nil
 		require.ErrorIs(w, run(p, "fails"), state("0A000"))
-		require.Equal(w, []int{5, 6}, w.ran, "once")
-		require.NoError(w, all[3].Close())
+		require.Equal(w, []int{9, 10, 11, 12}, w.ran, "three times")
+		require.NoError(w, all[7].Close())
 		w.ran = nil
 		require.ErrorIs(w, run(p, "fails"), state("0A000"))
-		require.Equal(w, 1, len(w.ran), "a new connection was no help the last time")
+		require.Equal(w, 1, len(w.ran), "new connections were no help the last time")
 		require.NoError(w, run(p, "x"))
 		w.ran = nil
 		require.ErrorIs(w, run(p, "fails"), state("0A000"))
-		require.Equal(w, 2, len(w.ran), "it might help again")
-		p.Close()
+		require.Equal(w, 4, len(w.ran), "they might help again")
 	})
 }
 
 // Housekeeping is repeated later. Its refusals, for example of a role that may not write a table, close no idle
 // connections.
+func TestAnOldConnectionThatComesBackMeanwhileIsNotTheLastTry(t *testing.T) {
+	world(t, 0, func(w *database) {
+		w.db.SetMaxIdleConns(5)
+		old := []*sql.Conn{w.application(), w.application()} // in use when the idle ones are closed
+		p := w.join(Claim, 1)
+		defer p.Close()
+		require.NoError(w, run(p, "x"))
+		require.Equal(w, 3, w.lastRan())
+		w.texts["fails"] = func(context.Context) error {
+			if w.lastRan() <= 3 {
+				return state("0A000")
+			}
+			return nil
+		}
+		w.left = func() { // the failed one is closed: now another user returns an old one
+			if len(old) > 0 {
+				conn := old[0]
+				old = old[1:]
+				w.mu.Unlock()
+				defer w.mu.Lock()
+				require.NoError(w, conn.Close())
+			}
+		}
+		require.NoError(w, run(p, "fails"))
+		require.Equal(w, []int{3, 3, 1, 2, 4}, w.ran)
+	})
+}
+
 func TestAStatementThatCanWaitIsNotTriedOnANewConnection(t *testing.T) {
 	world(t, 0, func(w *database) {
 		w.db.SetMaxIdleConns(5)
@@ -439,13 +467,13 @@ func TestAStatementThatCanWaitIsNotTriedOnANewConnection(t *testing.T) {
 			require.NoError(w, conn.Close())
 		}
 		p := w.join(Note, 1)
+		defer p.Close()
 		w.texts["refused"] = func(context.Context) error { return state("42501") }
 		for range 3 {
 			require.ErrorIs(w, run(p, "refused"), state("42501"))
 		}
 		require.Equal(w, 3, len(w.ran))
 		require.NoError(w, run(p, "x"))
-		p.Close()
 	})
 }
 
