@@ -259,14 +259,15 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
 }
 
-// attempt calls do, and then passes its duration and outcome to then, even if do ends the goroutine.
+// attempt calls do, and then passes its duration and outcome to then, even if do ends the goroutine. Clocks are coarse,
+// and only what was no call takes no time.
 func (c *consumer) attempt(do func() error, then func(took time.Duration, err error)) {
 	began, err := base.Now(), errGoexit
-	defer func() { then(base.Now()-began, err) }()
 	defer func() {
 		if p := recover(); p != nil {
 			err = base.Panicked(p)
 		}
+		then(max(base.Now()-began, 1), err)
 	}()
 	err = do()
 }

@@ -103,7 +103,7 @@ type HandledEvent struct {
 	// again, with the error.
 	Outcome OutcomeKind
 	Next    time.Duration // until the next attempt; 0 if there is none or it can start immediately
-	Took    time.Duration // of the call; 0 for a Nack
+	Took    time.Duration // of the call, above 0; 0 for a Nack
 	Err     error         // of the handler, with the stack of a panic, or the cause of a Nack
 }
 
