@@ -16,10 +16,7 @@
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …. With -format json it writes
-// one line per measurement, for report -in. Another command observes a queue under mixed load while
-// processes are killed, connections break and freeze, and rows are locked:
-//
-//	go run ./bench soak -engine sqlite -for 10m
+// one line per measurement, for report -in.
 //
 // docs/internals/performance.md explains the figures, and has those of one machine.
 package main
@@ -37,7 +34,6 @@ import (
 
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/bench/internal/peer"
-	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
@@ -88,8 +84,6 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 		name, args = args[0], args[1:]
 	}
 	switch name {
-	case "soak":
-		return kills.Command(ctx, args, out, usage)
 	case "report":
 		return runReport(ctx, args, usage)
 	case "compare":
@@ -99,7 +93,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), suite, latency, senders, growth, order, shards, scale, sustained, plot, report, compare, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), suite, latency, senders, growth, order, shards, scale, sustained, plot, report, compare", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

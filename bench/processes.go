@@ -6,13 +6,12 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // parts are the tasks of this program as another process of a measurement.
 var parts = map[string]child.Part{
-	"send": part[senderTask](), "read": part[readTask](), "sleep": part[sleepTask](), "crowd": part[crowdTask](), kills.WorkerPart: child.Does(kills.Work),
+	"send": part[senderTask](), "read": part[readTask](), "sleep": part[sleepTask](), "crowd": part[crowdTask](),
 }
 
 // task is the work of such a process on an existing queue. It ends with ctx.

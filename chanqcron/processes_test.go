@@ -2,8 +2,8 @@ package chanqcron_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -23,9 +23,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// task is the input of a process.
-type task struct{ Engine, Address string }
-
 // everySecond returns schedules that tick each second. After an outage, each second one sends all ticks, the others the last.
 func everySecond() (all []schedule) {
 	for i := range 20 {
@@ -39,36 +36,29 @@ func everySecond() (all []schedule) {
 }
 
 // runSchedules is a process that ensures and runs the schedules. It may end while it starts.
-func runSchedules(ctx context.Context, t task, _ <-chan string) error {
-	if err := startSchedules(ctx, t); ctx.Err() == nil {
+func runSchedules(ctx context.Context, p testdb.Place, _ <-chan string) error {
+	if err := startSchedules(ctx, p); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-func startSchedules(ctx context.Context, t task) error {
-	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres} {
-		if e.Name != t.Engine {
-			continue
-		}
-		c, err := e.Connect(t.Address)
-		if err != nil {
-			return err
-		}
-		db := sql.OpenDB(c)
-		defer db.Close()
-		q, err := chanq.Open[string](ctx, db, "jobs", chanq.Config{History: chanq.HistoryOff})
-		if err != nil {
-			return err
-		}
-		cron := chanqcron.New(db, q)
-		cron.Failed = func(err error) { fmt.Println(err) }
-		if err := cron.Ensure(ctx, everySecond()...); err != nil {
-			return err
-		}
-		return cron.Run(ctx)
+func startSchedules(ctx context.Context, p testdb.Place) error {
+	db, err := p.Open()
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("unknown engine %q", t.Engine)
+	defer db.Close()
+	q, err := chanq.Open[string](ctx, db, "jobs", chanq.Config{History: chanq.HistoryOff})
+	if err != nil {
+		return err
+	}
+	cron := chanqcron.New(db, q)
+	cron.Failed = func(err error) { fmt.Println(err) }
+	if err := cron.Ensure(ctx, everySecond()...); err != nil {
+		return err
+	}
+	return cron.Run(ctx)
 }
 
 func TestKilledProcessesLoseNoTickAndSendNoneTwice(t *testing.T) {
@@ -82,43 +72,18 @@ func TestKilledProcessesLoseNoTickAndSendNoneTwice(t *testing.T) {
 		})
 		defer c.Abandon()
 		start := func() error {
-			for place, p := range c.Places {
-				if p == nil {
-					if err := c.Start(place, task{w.Engine.Name, w.Address}); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		}
-		kill := func(place int) error {
-			if p := c.Places[place]; p != nil {
-				return c.Kill(p)
-			}
-			return nil
+			c.KillOften(700*time.Millisecond, math.MaxInt, w.Place())
+			return c.Fill(w.Place())
 		}
 		require.NoError(w, start())
-		down := false
-		c.Often(700*time.Millisecond, func() error {
-			if down {
-				return nil
-			}
-			if err := kill(c.Random.IntN(places)); err != nil {
-				return err
-			}
-			return start()
-		})
 		c.After(span/2, func() error {
-			down = true
-			for place := range places {
-				if err := kill(place); err != nil {
+			c.Calm()
+			for _, p := range c.Running() {
+				if err := c.Kill(p); err != nil {
 					return err
 				}
 			}
-			c.After(outage, func() error {
-				down = false
-				return start()
-			})
+			c.After(outage, start)
 			return nil
 		})
 		end := time.Now().Add(span + outage)
@@ -131,12 +96,7 @@ func TestKilledProcessesLoseNoTickAndSendNoneTwice(t *testing.T) {
 
 		all := w.take()
 		require.Len(w, all, 20)
-		kills, ticks := 0, 0
-		for _, p := range c.All {
-			if p.Killed() {
-				kills++
-			}
-		}
+		ticks := 0
 		for _, s := range everySecond() {
 			seconds := w.ticks(all[s.Name])
 			ticks += len(seconds)
@@ -155,6 +115,6 @@ func TestKilledProcessesLoseNoTickAndSendNoneTwice(t *testing.T) {
 				require.Less(w, l.EnqueuedAt.Sub(at), outage-time.Second, "%s: a tick that was not the last", s.Name)
 			}
 		}
-		w.Logf("%d processes, %d kills, %d ticks", len(c.All), kills, ticks)
+		w.Logf("%d processes, %d kills, %d ticks", len(c.All), c.Killed(), ticks)
 	})
 }

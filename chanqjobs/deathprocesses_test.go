@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -18,36 +19,26 @@ import (
 	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
-// task is the input of a process.
-type task struct{ Engine, Address string }
-
 // inProcesses are the databases that processes share.
 var inProcesses = []testdb.Engine{testdb.SQLite, testdb.Postgres}
 
-// open opens the database of a process.
-func (t task) open(ctx context.Context) (*sql.DB, *chanq.Queue[chanqjobs.Job], error) {
-	for _, e := range inProcesses {
-		if e.Name != t.Engine {
-			continue
-		}
-		c, err := e.Connect(t.Address)
-		if err != nil {
-			return nil, nil, err
-		}
-		db := sql.OpenDB(c)
-		q, err := chanqjobs.Open(ctx, db, "jobs", chanq.Config{History: chanq.HistoryOff})
-		return db, q, err
+// openIn opens the database of a process and its queue of jobs.
+func openIn(ctx context.Context, p testdb.Place, cfg chanq.Config) (*sql.DB, *chanq.Queue[chanqjobs.Job], error) {
+	db, err := p.Open()
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, nil, fmt.Errorf("unknown engine %q", t.Engine)
+	q, err := chanqjobs.Open(ctx, db, "jobs", cfg)
+	if ctx.Err() != nil { // it ends while it starts
+		err = nil
+	}
+	return db, q, err
 }
 
 // noticeDeaths is a process that notices deaths. It is slow between its statement and the commit, where most kills meet it.
-func noticeDeaths(ctx context.Context, t task, _ <-chan string) error {
-	db, q, err := t.open(ctx)
-	if err != nil {
-		if ctx.Err() != nil { // it ends while it starts
-			err = nil
-		}
+func noticeDeaths(ctx context.Context, p testdb.Place, _ <-chan string) error {
+	db, q, err := openIn(ctx, p, chanq.Config{History: chanq.HistoryOff})
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	defer db.Close()
@@ -73,17 +64,7 @@ func TestKilledProcessesNoticeEachDeathOnce(t *testing.T) {
 		const places = 4
 		c := crew.New("deaths", places, rand.New(rand.NewPCG(1, 2)), func(int, string) error { return nil })
 		defer c.Abandon()
-		start := func() error {
-			for place, p := range c.Places {
-				if p == nil {
-					if err := c.Start(place, task{w.Engine.Name, w.Address}); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		}
-		require.NoError(w, start())
+		require.NoError(w, c.Fill(w.Place()))
 		ids := map[chanq.ID]bool{}
 		dying := 0
 		c.Often(300*time.Millisecond, func() error { // deaths go on while processes are killed
@@ -95,14 +76,7 @@ func TestKilledProcessesNoticeEachDeathOnce(t *testing.T) {
 			}
 			return nil
 		})
-		c.Often(500*time.Millisecond, func() error {
-			if p := c.Places[c.Random.IntN(places)]; p != nil {
-				if err := c.Kill(p); err != nil {
-					return err
-				}
-			}
-			return start()
-		})
+		c.KillOften(500*time.Millisecond, math.MaxInt, w.Place())
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 		defer cancel()
 		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return dying > testdb.Of(0, 40, 400), nil }))
@@ -110,16 +84,10 @@ func TestKilledProcessesNoticeEachDeathOnce(t *testing.T) {
 		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return len(notices(w, q.Names())) == len(ids), nil }))
 		require.NoError(w, c.End(ctx))
 
-		kills := 0
-		for _, p := range c.All {
-			if p.Killed() {
-				kills++
-			}
-		}
 		for id, causes := range notices(w, q.Names()) {
 			require.Equal(w, []chanq.Cause{chanq.CauseRejected}, causes, id)
 		}
-		w.Logf("%d processes, %d kills, %d deaths", len(c.All), kills, len(ids))
-		require.Greater(w, kills, 5)
+		w.Logf("%d processes, %d kills, %d deaths", len(c.All), c.Killed(), len(ids))
+		require.Greater(w, c.Killed(), 5)
 	})
 }

@@ -18,12 +18,9 @@ import (
 
 // callOnce is a process that calls Once for one key after the other, each with an effect if it is the first. It pauses
 // after the effect, where most kills meet it. Like a caller that repeats what might have failed, it begins with the first key.
-func callOnce(ctx context.Context, t task, _ <-chan string) error {
-	db, q, err := t.open(ctx)
-	if err != nil {
-		if ctx.Err() != nil { // it ends while it starts
-			err = nil
-		}
+func callOnce(ctx context.Context, p testdb.Place, _ <-chan string) error {
+	db, q, err := openIn(ctx, p, chanq.Config{History: chanq.HistoryOff})
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	defer db.Close()
@@ -58,21 +55,8 @@ func TestKilledProcessesRepeatNoEffectOfOnceAndLoseNone(t *testing.T) {
 			return fmt.Errorf("process %d: %s", p, line)
 		})
 		defer c.Abandon()
-		for place := range places {
-			require.NoError(w, c.Start(place, task{w.Engine.Name, w.Address}))
-		}
-		killed := 0
-		c.Often(300*time.Millisecond, func() error {
-			place := c.Random.IntN(places)
-			if killed == kills {
-				return nil
-			}
-			killed++
-			if err := c.Kill(c.Places[place]); err != nil {
-				return err
-			}
-			return c.Start(place, task{w.Engine.Name, w.Address})
-		})
+		require.NoError(w, c.Fill(w.Place()))
+		c.KillOften(300*time.Millisecond, kills, w.Place())
 		effects := func() (all, distinct int) {
 			require.NoError(w, w.DB.QueryRowContext(w.Soon(), q.Names().SQL("SELECT count(*), count(DISTINCT item) FROM {chanq__effects}")).Scan(&all, &distinct))
 			return all, distinct
@@ -81,12 +65,12 @@ func TestKilledProcessesRepeatNoEffectOfOnceAndLoseNone(t *testing.T) {
 		defer cancel()
 		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) {
 			_, distinct := effects()
-			return killed == kills && distinct == onceKeys, nil
+			return c.Killed() == kills && distinct == onceKeys, nil
 		}))
 		c.Calm()
 		require.NoError(w, c.End(ctx))
 		all, distinct := effects()
-		w.Logf("%d processes, %d kills, %d effects of %d keys", len(c.All), killed, all, distinct)
+		w.Logf("%d processes, %d kills, %d effects of %d keys", len(c.All), c.Killed(), all, distinct)
 		require.Equal(w, onceKeys, distinct)
 		require.Equal(w, onceKeys, all, "an effect was repeated")
 	})

@@ -17,9 +17,6 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// batchTask is the input of a process.
-type batchTask struct{ Engine, Address string }
-
 // storm are the settings of the queue of the processes. The archive says when each job has ended.
 var storm = chanq.Config{History: chanq.HistoryOff, Spec: chanq.Spec{Retain: 24 * time.Hour}}
 
@@ -29,33 +26,17 @@ var stormConsumer = chanq.ConsumerConfig{LeaseFor: 3 * time.Second, Prefetch: 32
 const stormJobs, stormAdded, stormDead = 220, 88, 10
 
 // runBatches is a process that handles jobs and runs batches. It may end while it starts.
-func runBatches(ctx context.Context, t batchTask, _ <-chan string) error {
-	if err := startBatches(ctx, t); ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-func startBatches(ctx context.Context, t batchTask) error {
-	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres} {
-		if e.Name != t.Engine {
-			continue
-		}
-		c, err := e.Connect(t.Address)
-		if err != nil {
-			return err
-		}
-		db := sql.OpenDB(c)
-		defer db.Close()
-		q, err := chanqjobs.Open(ctx, db, "jobs", storm)
-		if err != nil {
-			return err
-		}
+func runBatches(ctx context.Context, p testdb.Place, _ <-chan string) error {
+	db, q, err := openIn(ctx, p, storm)
+	if err == nil && ctx.Err() == nil {
 		b := chanqjobs.NewBatches(q)
 		b.Failed = func(err error) { fmt.Println(err) }
-		return chanqjobs.Run(ctx, b.Run, chanqjobs.Work(q, 8, stormMux(db, b).Handle, stormConsumer))
+		err = chanqjobs.Run(ctx, b.Run, chanqjobs.Work(q, 8, stormMux(db, b).Handle, stormConsumer))
 	}
-	return fmt.Errorf("unknown engine %q", t.Engine)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return err
 }
 
 func stormMux(db *sql.DB, b *chanqjobs.Batches) *chanqjobs.Mux {
@@ -170,24 +151,14 @@ func TestKilledProcessesEndEachBatchOnceAndNoneEarly(t *testing.T) {
 			return nil
 		})
 		defer c.Abandon()
-		for place := range places {
-			require.NoError(w, c.Start(place, batchTask{w.Engine.Name, w.Address}))
-		}
-		killed := 0
-		c.Often(700*time.Millisecond, func() error {
-			if killed == kills {
-				return nil
-			}
-			killed++
-			for len(all) < batches*killed/kills {
+		require.NoError(w, c.Fill(w.Place()))
+		c.Every(0, 50*time.Millisecond, func() error {
+			for len(all) < batches*c.Killed()/kills {
 				all = append(all, w.send(stormNumbers()...))
 			}
-			place := c.Random.IntN(places)
-			if err := c.Kill(c.Places[place]); err != nil {
-				return err
-			}
-			return c.Start(place, batchTask{w.Engine.Name, w.Address})
+			return nil
 		})
+		c.KillOften(700*time.Millisecond, kills, w.Place())
 		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 		defer cancel()
 		left := func() (jobs int) {
@@ -198,7 +169,7 @@ func TestKilledProcessesEndEachBatchOnceAndNoneEarly(t *testing.T) {
 			}
 			return jobs
 		}
-		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return killed == kills && left() == 0, nil }))
+		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return len(all) == batches && left() == 0, nil }))
 		c.Calm()
 		empty := time.Now()
 		require.NoError(w, c.Run(ctx, 100*time.Millisecond, func() (bool, error) { return len(w.reports()) >= batches, nil }))
@@ -208,7 +179,7 @@ func TestKilledProcessesEndEachBatchOnceAndNoneEarly(t *testing.T) {
 		require.True(w, testdb.Empty(w, w.jobs))
 
 		slowest := w.requireOnce(all)
-		w.Logf("%d processes, %d kills, %d batches; a batch ended up to %v after its last job", len(c.All), killed, batches, slowest)
+		w.Logf("%d processes, %d kills, %d batches; a batch ended up to %v after its last job", len(c.All), c.Killed(), batches, slowest)
 	})
 }
 

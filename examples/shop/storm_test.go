@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -35,17 +34,12 @@ func (l ledger) Mail(ctx context.Context, key, _, text string) error {
 
 var engines = []testdb.Engine{testdb.SQLite, testdb.Postgres}
 
-// place is the database of a worker.
-type place struct{ Engine, Address string }
-
 // workProcess is a worker in a process of its own.
-func workProcess(ctx context.Context, p place, _ <-chan string) error {
-	i := slices.IndexFunc(engines, func(e testdb.Engine) bool { return e.Name == p.Engine })
-	c, err := engines[i].Connect(p.Address)
+func workProcess(ctx context.Context, p testdb.Place, _ <-chan string) error {
+	db, err := p.Open()
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(c)
 	s, err := open(ctx, db, ledger{db})
 	if err != nil {
 		return err
@@ -76,7 +70,7 @@ func thousands(t *testdb.World) {
 	}
 	defer clients.Wait()
 	start := func() *child.Process {
-		p, err := child.Start(t.Context(), "worker", place{t.Engine.Name, t.Address}, nil)
+		p, err := child.Start(t.Context(), "worker", t.Place(), nil)
 		require.NoError(t, err)
 		return p
 	}

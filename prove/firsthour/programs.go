@@ -214,11 +214,11 @@ func (h *hour) browse(ctx context.Context, d *database) error {
 	return nil
 }
 
-// kill runs the soak of prove/kills on the server.
+// kill runs a storm of prove/chaos on the server.
 func (h *hour) kill(ctx context.Context, d *database) error {
 	var out []byte
 	err := h.child(ctx, nil, func(r io.Reader) (err error) { out, err = io.ReadAll(r); return err },
-		"go", "run", "./bench", "soak", "-engine", "sqlserver", "-dsn", d.dsn, "-for", killFor.String(), "-rate", "400")
+		"go", "run", "./prove/chaos", "-at", "sqlserver="+d.dsn, "-for", killFor.String(), "-rate", "400")
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return err
@@ -229,6 +229,6 @@ func (h *hour) kill(ctx context.Context, d *database) error {
 	} else {
 		h.report.compare(what, "every guarantee holds", "every guarantee holds")
 	}
-	h.report.attach("go run ./bench soak", "What the soak printed.", string(out))
+	h.report.attach("go run ./prove/chaos", "What the storm printed.", string(out))
 	return nil
 }

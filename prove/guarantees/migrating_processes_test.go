@@ -2,9 +2,7 @@ package guarantees
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"slices"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,20 +15,14 @@ var processes = []test{
 	{"ManyProcessesMayMigrateSimultaneously", migratingProcesses},
 }
 
-// task is the database of a process that creates tables.
-type task struct{ Engine, Address string }
-
 // migrates is the part of this package's child processes.
 const migrates = "migrate"
 
-func migrate(ctx context.Context, t task, _ <-chan string) error {
-	engines := testdb.Engines()
-	i := slices.IndexFunc(engines, func(e testdb.Engine) bool { return e.Name == t.Engine })
-	c, err := engines[i].ConnectTables(t.Address)
+func migrate(ctx context.Context, p testdb.Place, _ <-chan string) error {
+	db, err := p.Open()
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(c)
 	defer db.Close()
 	_, err = chanq.MigrateTables(ctx, db, chanq.Config{}, noteTables(1, 1))
 	return errors.Join(err, chanq.Migrate(ctx, db, "work", chanq.Config{}))
@@ -43,7 +35,7 @@ func migratingProcesses(w *world) {
 	w.Open()
 	var all []*child.Process
 	for range testdb.Of(6, 16) {
-		p, err := child.Start(w.Context(), migrates, task{w.Engine.Name, w.Address}, nil)
+		p, err := child.Start(w.Context(), migrates, w.Place(), nil)
 		require.NoError(w, err)
 		all = append(all, p)
 	}

@@ -3,15 +3,13 @@ package guarantees
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/prove/keyorder"
+	"github.com/chanq/chanq/prove/chaos/record"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -85,7 +83,8 @@ func (w *world) ackAtLast(c *chanq.Consumer[string], body string) {
 // recorder records the handled messages.
 type recorder struct {
 	mu      sync.Mutex
-	history []keyorder.Handled
+	history *record.History
+	leases  int64
 	seen    map[string]bool // bodies
 }
 
@@ -97,18 +96,23 @@ func (r *recorder) note(l *chanq.Lease[string], from time.Time, ended bool) {
 
 // noteUntil is note for a handler that finished at until.
 func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ended bool) {
-	if d := l.Deadline(); d.Before(until) {
-		until = d
-	}
-	key, number, _ := strings.Cut(l.Body, "/")
-	n, _ := strconv.Atoi(number)
 	r.mu.Lock()
-	r.history = append(r.history, keyorder.Handled{Key: key, Number: n, From: from, Until: until, Ended: ended})
+	defer r.mu.Unlock()
 	if r.seen == nil {
-		r.seen = map[string]bool{}
+		r.seen, r.history = map[string]bool{}, record.NewHistory(0)
+		r.history.Ordered, r.history.Broken = true, true
+	}
+	r.leases++
+	e := record.Event{At: from.UnixNano(), Name: l.Body, ID: l.ID, Attempt: l.Attempt, Lease: r.leases, How: record.Ack, Deadline: l.Deadline().UnixNano()}
+	outcome := record.Lost
+	if ended { // or its outcome is unknown, and it may be redelivered
+		outcome = record.Unknown
+	}
+	for _, e.Kind = range []record.Kind{record.Got, record.Settling, outcome} {
+		r.history.Add(1, e)
+		e.At = until.UnixNano()
 	}
 	r.seen[l.Body] = true
-	r.mu.Unlock()
 }
 
 // messages returns the number of distinct handled messages.
@@ -128,8 +132,14 @@ func (r *recorder) judge(w *world, sent map[string]int) {
 	w.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := keyorder.Judge(r.history, sent)
-	require.True(w, v.OK(), v.String())
+	for key, n := range sent {
+		for i := range n {
+			for _, k := range []record.Kind{record.Intended, record.Stored} {
+				r.history.Add(0, record.Event{Kind: k, At: int64(i + 1), Name: record.NameOf(key, i+1)})
+			}
+		}
+	}
+	require.Empty(w, r.history.Judge().Faults)
 }
 
 // manyKeys returns each messages for each of the keys; the keys take turns.

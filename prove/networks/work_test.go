@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/prove/kills"
+	"github.com/chanq/chanq/prove/chaos/record"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
@@ -123,7 +123,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollEvery: 50 * time.Millisecond})
 	require.NoError(r, err)
 
-	h := kills.NewHistory(workLease)
+	h := record.NewHistory(workLease)
 	over, stop := context.WithTimeout(context.Background(), disturbedFor)
 	defer stop()
 	var work errgroup.Group
@@ -148,14 +148,14 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 			for n := 0; over.Err() == nil; n++ {
 				name := fmt.Sprint(w, "/", n)
 				if p == feeder {
-					h.Add(workers+w, kills.Event{At: time.Now().UnixNano(), Kind: kills.Intended, Name: name})
+					h.Add(workers+w, record.Event{At: time.Now().UnixNano(), Kind: record.Intended, Name: name})
 				}
 				receipt, err := p.Send(context.Background(), chanq.Message[string]{Body: name + " " + padding})
 				if err != nil {
 					return err
 				}
 				if p == feeder {
-					h.Add(workers+w, kills.Event{At: time.Now().UnixNano(), Kind: kills.Stored, Name: name, ID: receipt.ID})
+					h.Add(workers+w, record.Event{At: time.Now().UnixNano(), Kind: record.Stored, Name: name, ID: receipt.ID})
 				} else {
 					sent[w] = append(sent[w], name)
 				}
@@ -221,19 +221,20 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 }
 
 // consume acks the messages that it receives and records the outcomes.
-func consume(c *chanq.Consumer[string], worker int, h *kills.History) error {
+func consume(c *chanq.Consumer[string], worker int, h *record.History) error {
 	for l := range c.C() {
 		name, _, _ := strings.Cut(l.Body, " ")
-		note := func(k kills.Kind) {
-			h.Add(worker, kills.Event{At: time.Now().UnixNano(), Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline().UnixNano()})
+		note := func(k record.Kind) {
+			h.Add(worker, record.Event{At: time.Now().UnixNano(), Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, How: record.Ack, Deadline: l.Deadline().UnixNano()})
 		}
-		note(kills.Got)
+		note(record.Got)
+		note(record.Settling)
 		_ = l.Ack() // Wait returns the error
 		ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 		err := l.Wait(ctx)
 		cancel()
-		outcome := kills.OutcomeOf(err)
-		if outcome == kills.Failed {
+		outcome := record.OutcomeOf(err)
+		if outcome == record.Failed {
 			return err
 		}
 		note(outcome)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/prove/keyorder"
+	"github.com/chanq/chanq/prove/chaos/record"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -24,9 +24,10 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 	onEach(t, func(w *world) {
 		const keys, each = 30, 12
 		q := w.queue(w.brief(ordered))
+		h := record.NewHistory(0)
+		h.Ordered, h.Broken = true, true
 		var mu sync.Mutex
-		var history []keyorder.Handled
-		seen := map[string]bool{}
+		seen := map[string]int64{}
 		var handled sync.WaitGroup
 		handled.Add(keys * each)
 		for range 2 {
@@ -35,18 +36,16 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 			go func() {
 				defer close(done)
 				_ = c.Handle(8, func(_ context.Context, l *chanq.Lease[string]) error {
-					h := keyorder.Handled{Key: l.Key, From: time.Now(), Ended: true}
-					_, err := fmt.Sscan(l.Body, &h.Number)
-					if err != nil {
-						return err
-					}
-					h.Until = time.Now()
+					name := l.Key + "/" + l.Body
 					mu.Lock()
-					history = append(history, h)
-					first := !seen[l.Key+"/"+l.Body] // its attempt is not 1 if the answer to an earlier claim came too late
-					seen[l.Key+"/"+l.Body] = true
+					seen[name]++
+					again := seen[name] // its attempt is not 1 if the answer to an earlier claim came too late
 					mu.Unlock()
-					if first {
+					e := record.Event{Name: name, At: record.Now(), Attempt: l.Attempt, Lease: again, How: record.Ack}
+					for _, e.Kind = range []record.Kind{record.Got, record.Settling, record.Unknown} {
+						h.Add(1, e)
+					}
+					if again == 1 {
 						handled.Done()
 					}
 					return nil
@@ -55,11 +54,12 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 			w.Cleanup(func() { w.Heal(); c.Stop(); <-done })
 		}
 		p := w.produce(q, chanq.ProducerConfig{})
-		sent := map[string]int{}
 		for n := 1; n <= each; n++ {
 			for k := range keys {
 				key := fmt.Sprint("key", k)
-				sent[key] = n
+				for _, kind := range []record.Kind{record.Intended, record.Stored} {
+					h.Add(0, record.Event{Kind: kind, At: int64(n), Name: record.NameOf(key, n)})
+				}
 				p.C() <- chanq.Message[string]{Key: key, Body: fmt.Sprint(n)}
 			}
 			switch n {
@@ -73,10 +73,7 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 		all := make(chan struct{})
 		go func() { handled.Wait(); close(all) }()
 		testdb.Receive(w, all, "the last message")
-		mu.Lock()
-		defer mu.Unlock()
-		verdict := keyorder.Judge(history, sent)
-		require.True(w, verdict.OK(), "%v", verdict)
+		require.Empty(w, h.Judge().Faults)
 	})
 }
 

@@ -4,6 +4,7 @@ package testdb
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -157,6 +158,26 @@ func (e Engine) Require(t testing.TB) {
 // Engines lists all engines that create a separate database on every call of Create.
 func Engines() []Engine {
 	return []Engine{Memory, Emulator, EmulatorVersions, SQLite, SQLiteFile, EmulatorSocket, EmulatorSocketVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
+}
+
+// Place is a database that processes share, for the task of a child.
+type Place struct{ Engine, Address string }
+
+// Place returns the database of a world.
+func (w *World) Place() Place { return Place{w.Engine.Name, w.Address} }
+
+// Open opens the database, with the right to create tables.
+func (p Place) Open() (*sql.DB, error) {
+	for _, e := range Engines() {
+		if e.Name == p.Engine {
+			c, err := e.ConnectTables(p.Address)
+			if err != nil {
+				return nil, err
+			}
+			return sql.OpenDB(c), nil
+		}
+	}
+	return nil, fmt.Errorf("unknown engine %q", p.Engine)
 }
 
 // EmulatorSocketAt is EmulatorSocketVersions with another clock.

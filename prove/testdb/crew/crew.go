@@ -101,6 +101,41 @@ func (c *Crew) Kill(p *Process) error {
 	return nil
 }
 
+// Fill starts a worker with the task in each empty place.
+func (c *Crew) Fill(task any) error {
+	for place, p := range c.Places {
+		if p == nil {
+			if err := c.Start(place, task); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// KillOften kills any worker at random times, and starts another with the task in its place, until most are killed or Calm.
+func (c *Crew) KillOften(mean time.Duration, most int, task any) {
+	c.Often(mean, func() error {
+		if c.Killed() >= most {
+			return nil
+		}
+		if err := c.Kill(c.Places[c.Random.IntN(len(c.Places))]); err != nil {
+			return err
+		}
+		return c.Fill(task)
+	})
+}
+
+// Killed returns how many workers were killed.
+func (c *Crew) Killed() (n int) {
+	for _, p := range c.All {
+		if p.Killed() {
+			n++
+		}
+	}
+	return n
+}
+
 // Leave removes a worker from its place. It ends when it has finished its current work.
 func (c *Crew) Leave(p *Process) {
 	c.Places[p.Place] = nil

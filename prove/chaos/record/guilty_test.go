@@ -1,4 +1,4 @@
-package kills
+package record
 
 import (
 	"errors"
@@ -21,13 +21,13 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 		"refused":                    {[]Event{{Kind: Dropped, Name: "a refused"}}, nil, ""},
 		"refused, and stored":        {[]Event{{Kind: Stored, Name: "a refused"}}, nil, "but it was stored"},
 		"innocent, and refused":      {[]Event{{Kind: Dropped, Name: "a", Error: "no room"}}, nil, "its send failed: no room"},
-		"unreadable":                 {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, []chanqadmin.Entry{{ID: id, Type: unreadable}}, ""},
+		"unreadable":                 {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, []chanqadmin.Entry{{ID: id, Type: Unreadable}}, ""},
 		"unreadable, and lost":       {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, nil, "LOST: a unreadable"},
 		"unreadable, and delivered":  {[]Event{{Kind: Got, Name: "a unreadable", ID: id, Attempt: 1}}, nil, "cannot be decoded"},
 		"deadly, and lost":           {[]Event{{Kind: Stored, Name: "a deadly", ID: id}}, nil, "LOST: a deadly"},
-		"undeletable, not acked":     {[]Event{{Kind: Got, Name: "a undeletable", Attempt: 1}, {Kind: Failed, Name: "a undeletable", Attempt: 1}}, nil, ""},
+		"undeletable, not acked":     {[]Event{{Kind: Got, Name: "a undeletable", Attempt: 1}, {Kind: Settling, At: 1, Name: "a undeletable", Attempt: 1, How: Ack}, {Kind: Failed, Name: "a undeletable", Attempt: 1}}, nil, ""},
 		"innocent, and dead":         {[]Event{{Kind: Stored, Name: "a", ID: id}}, []chanqadmin.Entry{{ID: id}}, "innocent"},
-		"innocent, dead as intended": {[]Event{{Kind: Got, Name: "a", ID: id, Attempt: 1, How: DeadLetter}, {Kind: Confirmed, Name: "a", Attempt: 1}}, []chanqadmin.Entry{{ID: id}}, ""},
+		"innocent, dead as intended": {[]Event{{Kind: Got, Name: "a", ID: id, Attempt: 1}, {Kind: Settling, Name: "a", Attempt: 1, How: DeadLetter}, {Kind: Confirmed, Name: "a", Attempt: 1}}, []chanqadmin.Entry{{ID: id}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := NewHistory(10 * time.Second)
@@ -35,7 +35,7 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 			for _, e := range c.events {
 				h.Add(0, e)
 			}
-			found := h.checkDead(c.dead)
+			found := h.CheckDead(c.dead)
 			for _, fault := range h.Judge().Faults {
 				found = append(found, errors.New(fault))
 			}
@@ -51,6 +51,6 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 
 func TestAnInterruptionIsMeasuredUntilTheEndOfTheSends(t *testing.T) {
 	h := historyOf("0 0:intended 0:stored 1:got1nack 1:confirmed1 0:stored 20 1:got2 1:confirmed2 0:stored")
-	sends, settles := h.still(15 * second)
+	sends, settles := h.Still(15 * second)
 	require.Equal(t, []time.Duration{11*time.Second - 1, 12*time.Second - 1}, []time.Duration{sends, settles})
 }

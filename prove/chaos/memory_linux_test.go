@@ -1,4 +1,4 @@
-package kills
+package main
 
 import (
 	"bytes"
@@ -32,8 +32,8 @@ func init() { parts[memoryPart] = child.Does(starve) }
 
 // memoryTask is the task of a consumer with little memory.
 type memoryTask struct {
-	Engine, Address string
-	Decodes         bool // its codec needs memory, and not the body itself
+	testdb.Place
+	Decodes bool // its codec needs memory, and not the body itself
 }
 
 func (t memoryTask) config() chanq.Config {
@@ -65,7 +65,7 @@ func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memoryLimit, Max: memoryLimit}); err != nil {
 		return err
 	}
-	db, err := engines[t.Engine].open(t.Address, nil)
+	db, err := t.Open()
 	if err != nil {
 		return err
 	}
@@ -92,13 +92,12 @@ func TestOnlyTheMessageThatExhaustsMemoryIsDeadLettered(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "2")
 	smallStacks(t) // the stack of each thread counts as data of its process
 	for _, c := range []struct {
-		name    string
 		engine  testdb.Engine
 		decodes bool
-	}{{"sqlite", testdb.SQLite, true}, {"postgres", testdb.Postgres, true}, {"postgres", testdb.Postgres, false}} {
-		t.Run(fmt.Sprintf("%s/decodes=%t", c.name, c.decodes), func(t *testing.T) {
+	}{{testdb.SQLite, true}, {testdb.Postgres, true}, {testdb.Postgres, false}} {
+		t.Run(fmt.Sprintf("%s/decodes=%t", c.engine.Name, c.decodes), func(t *testing.T) {
 			t.Parallel() // with each other: they wait most of the time
-			testdb.Run(t, c.engine, func(w *testdb.World) { starving(w, c.name, c.decodes) })
+			testdb.Run(t, c.engine, func(w *testdb.World) { starving(w, c.decodes) })
 		})
 	}
 }
@@ -111,9 +110,9 @@ func smallStacks(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_STACK, &before)) })
 }
 
-func starving(w *testdb.World, engine string, decodes bool) {
+func starving(w *testdb.World, decodes bool) {
 	w.Open()
-	task := memoryTask{Engine: engine, Address: w.Address, Decodes: decodes}
+	task := memoryTask{w.Place(), decodes}
 	q := testdb.QueueOf[text](w, "starving", task.config())
 	ms := make([]chanq.Message[text], 10)
 	for i := range ms {

@@ -1,4 +1,4 @@
-package kills
+package record
 
 import (
 	"cmp"
@@ -22,6 +22,8 @@ type History struct {
 	// Broken reports whether the processes broke their own connections at times that were not recorded: any statement
 	// might have an unknown outcome.
 	Broken bool
+	// Ordered: messages are named by NameOf, and those of a key must be delivered in the order of their numbers, one at a time.
+	Ordered bool
 	// Outages are the times in which the server or the network failed. Statements in progress then might have an unknown
 	// outcome.
 	Outages []Span
@@ -32,14 +34,14 @@ type History struct {
 	Strays   []string   // contradictions that are visible at once, and sends that failed
 
 	mu        sync.Mutex // guards all fields except the settings, while processes run
-	so        totals     // of the counts, those of events
+	so        Totals     // of the counts, those of events
 	latencies []time.Duration
 	names     map[string]*Message
 	losses    map[chanq.ID][]loss
 	slow      map[int][]Span // claims, by process
 	killed    map[int]int64
 	reached   map[state]int64
-	weighed   map[int]usage
+	weighed   map[int]Usage
 	dying     []int // processes that handle a deadly message
 }
 
@@ -49,11 +51,11 @@ type state struct {
 	kind    Kind
 }
 
-// totals counts what all processes did so far, and the faults injected into them.
-type totals struct {
-	sent, stored, delivered, settled int
-	kills, frozen, locked            int
-	faults                           int64
+// Totals counts what all processes did so far, and the faults injected into them.
+type Totals struct {
+	Sent, Stored, Delivered, Settled int
+	Kills, Frozen, Locked            int
+	Faults                           int64
 }
 
 // Span is a time range, in Unix nanoseconds.
@@ -83,9 +85,9 @@ type Delivery struct {
 	At, Deadline int64
 	Attempt      int
 	Lease        int64
-	How          How
 	ID           chanq.ID
-	Settling     int64 // when the process began to settle it, if that was reported
+	How          How
+	Settling     int64 // when the process began to settle it in the way How
 	Outcome      Kind
 	Heard        int64  // when the process reported Outcome
 	Error        string // of the outcome Failed
@@ -102,7 +104,7 @@ func NewHistory(leaseFor time.Duration) *History {
 	return &History{
 		LeaseFor: leaseFor, Locks: map[chanq.ID][]Span{}, Freezes: map[int][]Span{},
 		names: map[string]*Message{}, losses: map[chanq.ID][]loss{}, slow: map[int][]Span{},
-		killed: map[int]int64{}, reached: map[state]int64{}, weighed: map[int]usage{},
+		killed: map[int]int64{}, reached: map[state]int64{}, weighed: map[int]Usage{},
 	}
 }
 
@@ -110,7 +112,7 @@ func NewHistory(leaseFor time.Duration) *History {
 func (h *History) Kill(process int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.killed[process] = now()
+	h.killed[process] = Now()
 }
 
 // Outage records an outage that begins now, and ends when ended is called.
@@ -118,25 +120,25 @@ func (h *History) Outage() (ended func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.Outages)
-	h.Outages = append(h.Outages, Span{now(), 1 << 62})
+	h.Outages = append(h.Outages, Span{Now(), 1 << 62})
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.Outages[n].To = now()
+		h.Outages[n].To = Now()
 	}
 }
 
-// froze and locked record a connection that was frozen, and a row that was locked, until now.
-func (h *History) froze(process int, from int64) {
+// Froze and Locked record a connection that was frozen, and a row that was locked, until now.
+func (h *History) Froze(process int, from int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Freezes[process] = append(h.Freezes[process], Span{from, now()})
+	h.Freezes[process] = append(h.Freezes[process], Span{from, Now()})
 }
 
-func (h *History) locked(id chanq.ID, from int64) {
+func (h *History) Locked(id chanq.ID, from int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Locks[id] = append(h.Locks[id], Span{from, now()})
+	h.Locks[id] = append(h.Locks[id], Span{from, Now()})
 }
 
 // Hear adds an event of a process.
@@ -178,11 +180,11 @@ func (h *History) Add(process int, e Event) {
 func (h *History) addTo(m *Message, process int, e Event) {
 	switch e.Kind {
 	case Intended:
-		h.so.sent++
+		h.so.Sent++
 		m.Intents = append(m.Intents, Sending{process, e.At, e.ID})
 		return
 	case Stored:
-		h.so.stored++
+		h.so.Stored++
 		m.Stored = append(m.Stored, Sending{process, e.At, e.ID})
 		return
 	case Dropped:
@@ -190,8 +192,8 @@ func (h *History) addTo(m *Message, process int, e Event) {
 		m.Refusal = e.Error
 		return
 	case Got:
-		h.so.delivered++
-		m.Deliveries = append(m.Deliveries, Delivery{Process: process, At: e.At, Deadline: e.Deadline, Attempt: e.Attempt, Lease: e.Lease, How: e.How, ID: e.ID})
+		h.so.Delivered++
+		m.Deliveries = append(m.Deliveries, Delivery{Process: process, At: e.At, Deadline: e.Deadline, Attempt: e.Attempt, Lease: e.Lease, ID: e.ID})
 		if e.Latency > 0 {
 			h.latencies = append(h.latencies, e.Latency)
 		}
@@ -205,7 +207,7 @@ func (h *History) addTo(m *Message, process int, e Event) {
 		d := &m.Deliveries[i]
 		d.Settling, d.Deadline, d.How = e.At, e.Deadline, e.How
 	case i >= 0:
-		h.so.settled++
+		h.so.Settled++
 		d := &m.Deliveries[i]
 		d.Outcome, d.Heard, d.Error = e.Kind, e.At, e.Error
 	case e.Attempt > 0:
@@ -235,14 +237,16 @@ type Again struct {
 	ID   chanq.ID
 }
 
-// Names returns the names of all messages so far.
-func (h *History) Names() (names []string) {
+// Next returns the number of the next message of each key: all before it might have been sent.
+func (h *History) Next() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	next := map[string]int{}
 	for _, m := range h.Messages {
-		names = append(names, m.Name)
+		key, number := ParseName(m.Name)
+		next[key] = max(next[key], number+1)
 	}
-	return names
+	return next
 }
 
 // Reported reports whether a process has reported a state: that it is Started, or Quiet.
@@ -252,8 +256,8 @@ func (h *History) Reported(process int, kind Kind) bool {
 	return h.reached[state{process, kind}] > 0
 }
 
-// takeDying returns the processes that began to handle a deadly message since the last call.
-func (h *History) takeDying() []int {
+// TakeDying returns the processes that began to handle a deadly message since the last call.
+func (h *History) TakeDying() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	dying := h.dying
@@ -268,21 +272,21 @@ func (h *History) Latencies() []time.Duration {
 	return slices.Clone(h.latencies)
 }
 
-// totals counts the events so far, and returns the resource usage of a process.
-func (h *History) totals(process int) (totals, usage) {
+// Totals counts the events so far, and returns the resource usage of a process.
+func (h *History) Totals(process int) (Totals, Usage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.so
-	t.kills = len(h.killed)
+	t.Kills = len(h.killed)
 	for _, w := range h.weighed {
-		t.faults += w.Faults
-		t.frozen += int(w.Freezes)
+		t.Faults += w.Faults
+		t.Frozen += int(w.Freezes)
 	}
 	for _, spans := range h.Freezes {
-		t.frozen += len(spans)
+		t.Frozen += len(spans)
 	}
 	for _, spans := range h.Locks {
-		t.locked += len(spans)
+		t.Locked += len(spans)
 	}
 	return t, h.weighed[process]
 }
@@ -292,14 +296,12 @@ func (h *History) totals(process int) (totals, usage) {
 func (h *History) arrange(m *Message) {
 	slices.SortStableFunc(m.Intents, func(a, b Sending) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(m.Deliveries, func(a, b Delivery) int { return cmp.Compare(a.At, b.At) })
-	most := 0
-	for _, d := range m.Deliveries {
-		most = max(most, d.Attempt)
-	}
+	counts := func(d Delivery) bool { return !h.stale(d) }
 	var counted []Delivery
 	m.late = nil
 	for _, d := range m.Deliveries {
-		if d.Attempt < most && h.stale(d) {
+		// If another claim followed its end, it no longer counted; otherwise its settle might have.
+		if h.stale(d) && slices.ContainsFunc(m.Deliveries, func(o Delivery) bool { return counts(o) && o.At+int64(skew) > d.Deadline }) {
 			m.late = append(m.late, d)
 		} else {
 			counted = append(counted, d)
@@ -308,8 +310,7 @@ func (h *History) arrange(m *Message) {
 	m.Deliveries = counted
 }
 
-// stale reports whether a lease had expired when it was received. If another claim followed, it no longer counted;
-// otherwise its settle might have.
+// stale reports whether a lease had expired when it was received.
 func (h *History) stale(d Delivery) bool {
 	return d.Deadline > 0 && d.At > d.Deadline && d.Outcome != Confirmed && (d.Outcome != "" || h.killed[d.Process] > 0)
 }
@@ -317,5 +318,6 @@ func (h *History) stale(d Delivery) bool {
 // final reports whether a delivery is known to be the last.
 func (d Delivery) final() bool { return d.Outcome == Confirmed && d.ends() }
 
-// ends reports whether its settle is meant to be the last.
-func (d Delivery) ends() bool { return d.How == Ack || d.How == DeadLetter }
+// ends reports whether its holder meant to end the message, and asks, whether it meant to get it again.
+func (d Delivery) ends() bool { return d.How == Ack || d.How == AckTx || d.How == DeadLetter }
+func (d Delivery) asks() bool { return d.How != "" && !d.ends() }

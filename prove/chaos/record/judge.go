@@ -1,4 +1,4 @@
-package kills
+package record
 
 import (
 	"cmp"
@@ -27,15 +27,19 @@ const skew = 20 * time.Millisecond
 //   - deliveries before the end of an earlier holder's lease;
 //   - attempts that do not rise, or rise more than kills, outages and losses
 //     explain, or faster than leases end;
-//   - in a strict history, leases that were lost though nothing had stopped them.
+//   - in a strict history, leases that were lost though nothing had stopped them;
+//   - in an ordered history, messages delivered after one of their key that was sent later, or while another one was handled.
 func (h *History) Judge() Verdict {
 	j := checker{History: h, ids: map[chanq.ID]string{}, verdict: Verdict{Faults: slices.Clone(h.Strays)}}
 	for _, m := range h.Messages {
 		h.arrange(m)
-		j.checker(m)
+		j.check(m)
 		if h.Strict {
 			j.checkLosses(m)
 		}
+	}
+	if h.Ordered {
+		j.checkOrder()
 	}
 	return j.verdict
 }
@@ -66,7 +70,7 @@ func (h *History) Story(m *Message) string {
 	}
 	for _, d := range slices.Concat(m.Deliveries, m.late) {
 		fmt.Fprintf(&b, "\n    process %d got it at %s, attempt %d, until %s, to %s it: %s", d.Process, clock(d.At), d.Attempt, clock(d.Deadline),
-			cmp.Or(string(d.How), "ack"), cmp.Or(string(d.Outcome), "no outcome"))
+			cmp.Or(string(d.How), "handle"), cmp.Or(string(d.Outcome), "no outcome"))
 		if d.Heard > 0 {
 			fmt.Fprintf(&b, " at %s", clock(d.Heard))
 		}
@@ -77,7 +81,7 @@ func (h *History) Story(m *Message) string {
 
 func clock(at int64) string { return time.Unix(0, at).Format("15:04:05.000000") }
 
-func (j *checker) checker(m *Message) {
+func (j *checker) check(m *Message) {
 	v := &j.verdict
 	if len(m.Intents) == 0 {
 		j.fault(m, "it was never sent")
@@ -90,7 +94,7 @@ func (j *checker) checker(m *Message) {
 		v.Stored++
 	}
 	if len(m.Deliveries) == 0 {
-		if len(m.Stored) > 0 && guiltOf(m.Name) != unreadable {
+		if len(m.Stored) > 0 && GuiltOf(m.Name) != Unreadable {
 			j.fault(m, "LOST: stored, never delivered")
 		}
 		return
@@ -127,12 +131,12 @@ func (j *checker) judgeOutcome(m *Message, i int) {
 	switch {
 	case d.Outcome == "" && j.killed[d.Process] == 0:
 		j.fault(m, "process %d was not killed and never knew the outcome of its lease", d.Process)
-	case d.Outcome == Failed && guiltOf(m.Name) != undeletable:
+	case d.Outcome == Failed && GuiltOf(m.Name) != Undeletable:
 		j.fault(m, "process %d got neither an outcome nor that it is unknown: %s", d.Process, d.Error)
 	case d.Outcome == Lost && last:
 		j.fault(m, "LOST: process %d got the loss of its lease, and the message was not redelivered after it", d.Process)
-	case d.Outcome == Confirmed && last && !d.ends():
-		j.fault(m, "LOST: released by process %d, and never delivered again", d.Process)
+	case last && !d.ends() && GuiltOf(m.Name) != Deadly:
+		j.fault(m, "LOST: not ended by process %d, and never delivered again", d.Process)
 	case last && d.final() && d.How == DeadLetter:
 		j.verdict.DeadLettered++
 	case last && d.final():
@@ -219,7 +223,7 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 	switch {
 	case before.final():
 		j.fault(m, "delivered to process %d after its end by process %d was confirmed", d.Process, before.Process)
-	case before.Outcome == Confirmed, before.Outcome == "" && killed > d.At && !before.ends():
+	case before.Outcome == Confirmed, before.Outcome == "" && killed > d.At && before.asks():
 		why.Asked++ // the answer to a killed holder might have been lost with it
 	case before.Outcome != "":
 		why.Informed++
@@ -235,10 +239,13 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 	}
 	least := before.Attempt + 1
 	switch before.How {
-	case Release:
-		least = 1 // it refunds the attempt, and attempts that were lapses
+	case Release, Snooze, Hold:
+		least = 1 // they refund the attempt, and attempts that were lapses
 	case Nack:
 		least = 2 // it counts, and attempts that were lapses no longer do
+	}
+	if j.Ordered {
+		least = min(least, before.Attempt) // it does not count a first crash
 	}
 	if d.Attempt < least {
 		j.fault(m, "attempt %d follows attempt %d", d.Attempt, before.Attempt)
@@ -347,4 +354,68 @@ func (m *Message) known() (ids []chanq.ID) {
 	}
 	slices.SortFunc(ids, func(a, b chanq.ID) int { return slices.Compare(a[:], b[:]) })
 	return slices.DeleteFunc(slices.Compact(ids), chanq.ID.IsZero)
+}
+
+// turn is a delivery of a message of a key.
+type turn struct {
+	*Message
+	number int
+	got    Delivery
+}
+
+// checkOrder checks the deliveries of each key. A process that was stopped receives expired leases, which no longer count
+// unless their settles did.
+func (j *checker) checkOrder() {
+	keys, last := map[string][]turn{}, map[batch]int{}
+	for _, m := range j.Messages {
+		key, number := ParseName(m.Name)
+		for _, s := range m.Intents {
+			last[batch{key, s.Process, s.At}] = max(last[batch{key, s.Process, s.At}], number)
+		}
+		for _, d := range slices.Concat(m.Deliveries, m.late) {
+			if d.Deadline == 0 || d.At < d.Deadline || d.Outcome == Confirmed {
+				keys[key] = append(keys[key], turn{m, number, d})
+			}
+		}
+	}
+	for key, turns := range keys {
+		slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.got.At, b.got.At) })
+		came, highest := map[int]bool{}, 0
+		var before Delivery // the one that was handled for longest
+		for _, t := range turns {
+			later := highest
+			if len(t.Stored) == 0 { // sends after this one's might have reached the table before it, except those of the same batch
+				for _, s := range t.Intents {
+					for later = last[batch{key, s.Process, s.At}]; later > t.number && !came[later]; later-- {
+					}
+				}
+			}
+			if later > t.number {
+				j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d", t.got.Process, clock(t.got.At), later)
+			}
+			if t.got.At < before.handled() {
+				j.fault(t.Message, "OVERLAP: delivered to process %d at %s, while another of its key was handled until %s",
+					t.got.Process, clock(t.got.At), clock(before.handled()))
+			}
+			if t.got.handled() > before.handled() {
+				before = t.got
+			}
+			came[t.number], highest = true, max(highest, t.number)
+		}
+	}
+}
+
+// batch has messages of a key that were sent together.
+type batch struct {
+	key     string
+	process int
+	at      int64
+}
+
+// handled returns until when a lease was handled: until its holder began to settle it, or its end.
+func (d Delivery) handled() int64 {
+	if d.Settling > 0 && (d.Deadline == 0 || d.Settling < d.Deadline) {
+		return d.Settling
+	}
+	return d.Deadline
 }

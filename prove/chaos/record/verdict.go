@@ -1,4 +1,4 @@
-package kills
+package record
 
 import "fmt"
 
@@ -33,7 +33,8 @@ type Duplicates struct {
 	Again    int // an INSERT was repeated after the message had been consumed
 }
 
-func (d Duplicates) total() int {
+// Total returns the number of all.
+func (d Duplicates) Total() int {
 	return d.Asked + d.Killed + d.Informed + d.Outage + d.Late + d.Again
 }
 
@@ -42,6 +43,6 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("%d messages intended, %d stored; %d delivered in %d deliveries, %d of them unconfirmed to their senders; "+
 		"%d duplicates: %d asked for, %d of killed holders, %d of holders informed of the loss, %d of holders cut off by an outage, %d of late holders, %d stored again; "+
 		"%d claims unseen, %d stale, attempts up to %d; %d broken promises",
-		v.Messages, v.Stored, v.Delivered, v.Deliveries, v.Unsure, d.total(), d.Asked, d.Killed, d.Informed, d.Outage, d.Late, d.Again,
+		v.Messages, v.Stored, v.Delivered, v.Deliveries, v.Unsure, d.Total(), d.Asked, d.Killed, d.Informed, d.Outage, d.Late, d.Again,
 		v.Unseen, v.Stale, v.MostAttempt, len(v.Faults))
 }

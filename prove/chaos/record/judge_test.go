@@ -1,7 +1,9 @@
-package kills
+package record
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +17,8 @@ const second = int64(time.Second)
 
 // historyOf makes a history from the events of one message, in words such as "1 0:intended 2.5 1:got2nack": at the 1st
 // second process 0 intended to send it, at 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second
-// has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed.
+// has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed, and "1:took1" that it got a
+// lease which it never settled.
 func historyOf(words string) *History {
 	h := NewHistory(10 * time.Second)
 	at := int64(-1)
@@ -40,11 +43,15 @@ func historyOf(words string) *History {
 		}
 		rest := strings.TrimPrefix(what, kind)
 		fmt.Sscanf(rest, "%d", &attempt)
-		e := Event{Kind: Kind(kind), At: at + 1, Name: "a", ID: chanq.ID{1}, Attempt: attempt, How: How(strings.TrimLeft(rest, "0123456789"))}
-		if e.Kind == Got {
-			e.Deadline = at + 10*second - second/10
+		e := Event{Kind: Kind(kind), At: at + 1, Name: "a", ID: chanq.ID{1}, Attempt: attempt}
+		if kind == "got" || kind == "took" {
+			e.Kind, e.Deadline = Got, at+10*second-second/10
 		}
 		h.Add(process, e)
+		if kind == "got" {
+			e.Kind, e.How = Settling, cmp.Or(How(strings.TrimLeft(rest, "0123456789")), Ack)
+			h.Add(process, e)
+		}
 	}
 	return h
 }
@@ -121,6 +128,10 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 	}{
 		"lost":                                       {words: sent, want: "LOST: stored, never delivered"},
 		"lost after a nack":                          {words: sent + "1:got1nack 1:confirmed1", want: "never delivered again"},
+		"lost after a nack of unknown outcome":       {words: sent + "1:got1nack 1:unknown1", want: "LOST: not ended by process 1"},
+		"lost by a holder that never settled it":     {words: sent + "1:took1 x1", want: "LOST: not ended by process 1"},
+		"held still, not settled, killed late":       {words: sent + "1:took1 11 2:got2 2:confirmed2 20 x1", strict: true, want: "while process 1 held it"},
+		"rolled back, and delivered":                 {words: "0:intended 0:dropped 1:got1 1:confirmed1", want: "it was refused or rolled back"},
 		"lost by a loss without a redelivery":        {words: sent + "1:got1 1:lost1", want: "LOST: process 1 got"},
 		"the same, of a lease that had run out":      {words: sent + "13 1:stale1 1:lost1", want: "LOST: process 1 got"},
 		"from nowhere":                               {words: "1:got1 1:confirmed1", want: "it was never sent"},
@@ -161,6 +172,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 func TestTheCheckerIdentifiesAMessageByItsID(t *testing.T) {
 	h := historyOf(sent)
 	h.Add(1, Event{Kind: Got, At: second, Name: "a", ID: chanq.ID{2}, Attempt: 1})
+	h.Add(1, Event{Kind: Settling, At: second, Name: "a", Attempt: 1, How: Ack})
 	h.Add(1, Event{Kind: Confirmed, At: second, Name: "a", Attempt: 1})
 	require.Contains(t, h.Judge().Faults[0], "it has the IDs")
 
@@ -172,7 +184,8 @@ func TestTheCheckerIdentifiesAMessageByItsID(t *testing.T) {
 func TestTheCheckerCounts(t *testing.T) {
 	h := historyOf("0 0:intended 0.1 0:stored 3 x1 x7 21 2:got3 22 2:confirmed3")
 	h.Add(0, Event{Kind: Intended, Name: "b"})
-	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1, How: DeadLetter})
+	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1})
+	h.Add(1, Event{Kind: Settling, At: second, Name: "b", Attempt: 1, How: DeadLetter})
 	h.Add(1, Event{Kind: Confirmed, At: 2 * second, Name: "b", Attempt: 1})
 	h.Add(0, Event{Kind: Intended, Name: "c"})
 	v := h.Judge()
@@ -238,4 +251,77 @@ func TestAFrozenInsertThatWasRepeatedIsStoredAgain(t *testing.T) {
 	require.Empty(t, h.Judge().Faults)
 	h.Freezes[0] = []Span{{0, second / 2}}
 	require.NotEmpty(t, h.Judge().Faults, "the freeze had ended before the send did")
+}
+
+// TestTheCheckerFindsWhatIsOutOfOrder has deliveries of messages of a key, in words such as "2 20-30 lost": message 2 was handled from
+// the 20th to the 30th millisecond, and its holder then lost its lease. Without an outcome it was acked. Two messages were sent.
+func TestTheCheckerFindsWhatIsOutOfOrder(t *testing.T) {
+	two := func(h *History) {
+		for number := range 2 {
+			for _, k := range []Kind{Intended, Stored} {
+				h.Add(0, Event{Kind: k, At: int64(number + 1), Name: NameOf("a", number+1)})
+			}
+		}
+	}
+	// A process that was killed sent 1 and 2 together, 3 was rolled back, and 4 was sent later.
+	four := func(h *History) {
+		for number, at := range []int64{1, 1, 2, 3} {
+			h.Add(0, Event{Kind: Intended, At: at, Name: NameOf("a", number+1)})
+		}
+		h.Add(0, Event{Kind: Dropped, At: 2, Name: "a/3"})
+		h.Add(0, Event{Kind: Stored, At: 3, Name: "a/4"})
+	}
+	for _, c := range []struct {
+		name, words string
+		sent        func(*History)
+		want        []string // beginnings of the faults
+	}{
+		{"in order", "2 20-30, 1 0-10", two, nil},
+		{"again", "1 0-10 lost, 1 10-20, 2 20-30", two, nil},
+		{"an ack of unknown outcome", "1 0-10 unknown, 2 20-30", two, nil},
+		{"released, and skipped", "1 0-10 lost, 2 20-30", two, []string{"a/1: LOST"}},
+		{"inverted", "2 0-10, 1 10-20", two, []string{"a/1: INVERSION"}},
+		{"overlapping", "1 0-10, 2 9-20", two, []string{"a/2: OVERLAP"}},
+		{"overlapping one of before", "1 0-30 unknown, 1 30-31, 2 29-40", two, []string{"a/1: INVERSION", "a/1: OVERLAP", "a/2: OVERLAP"}},
+		{"never came", "2 9-20", two, []string{"a/1: LOST"}},
+		{"nothing", "", two, []string{"a/1: LOST", "a/2: LOST"}},
+		{"after its end", "1 0-10, 1 13-14, 2 20-30", two, []string{"a/1: delivered to process 1 after its end"}},
+		{"never sent", "1 0-10, 2 20-30, 3 40-50", two, []string{"a/3: it was never sent"}},
+
+		{"stored", "1 0-1, 2 2-3, 4 4-5", four, nil},
+		{"not stored", "4 4-5", four, nil},
+		{"stored late", "4 4-5, 1 6-7, 2 8-9", four, nil},
+		{"inverted among themselves", "2 2-3, 1 4-5, 4 6-7", four, []string{"a/1: INVERSION"}},
+		{"stored, and lost", "1 0-1 lost, 4 4-5", four, []string{"a/1: LOST"}},
+		{"rolled back, and came", "3 0-1, 4 4-5", four, []string{"a/3: it was refused or rolled back"}},
+		{"the one that is sure is lost", "", four, []string{"a/4: LOST"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := NewHistory(10 * time.Second)
+			h.Ordered, h.Broken = true, true
+			c.sent(h)
+			attempts := map[int]int{}
+			for words := range strings.SplitSeq(c.words, ", ") {
+				var number int
+				var from, until int64
+				outcome := Confirmed
+				if n, _ := fmt.Sscanf(words, "%d %d-%d %s", &number, &from, &until, &outcome); n < 3 {
+					continue
+				}
+				attempts[number]++
+				e := Event{Kind: Got, At: from*1e6 + 10, Name: NameOf("a", number), Attempt: attempts[number], Deadline: until*1e6 + 10}
+				h.Add(1, e)
+				e.Kind, e.At, e.How = Settling, e.Deadline, Ack
+				h.Add(1, e)
+				e.Kind = outcome
+				h.Add(1, e)
+			}
+			faults := h.Judge().Faults
+			slices.Sort(faults)
+			require.Len(t, faults, len(c.want), "%q", faults)
+			for i, fault := range faults {
+				require.True(t, strings.HasPrefix(fault, c.want[i]), fault)
+			}
+		})
+	}
 }
