@@ -26,9 +26,6 @@ func TestMain(m *testing.M) {
 func at(t *testing.T, all ...testdb.Engine) (places []testdb.Place) {
 	t.Helper()
 	for _, e := range all {
-		if testing.Short() {
-			t.Skip("SKIPPED: -short kills no process")
-		}
 		places = append(places, testdb.Place{Engine: e.Name, Address: e.Create(t)})
 	}
 	return places
@@ -36,6 +33,9 @@ func at(t *testing.T, all ...testdb.Engine) (places []testdb.Place) {
 
 // blows runs a storm on any of the databases. CHANQ_CHAOS_SEED repeats its choices, and CHANQ_CHAOS_KILLS makes it longer.
 func blows(t *testing.T, name string, change func(*storm), places ...testdb.Place) {
+	if testing.Short() {
+		t.Skip("SKIPPED: -short kills no process")
+	}
 	s, err := stormOf(name)
 	require.NoError(t, err)
 	s.At = places
