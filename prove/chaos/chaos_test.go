@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -154,6 +156,20 @@ func TestAShortSoakBreaksNoGuarantee(t *testing.T) {
 	}
 }
 
+func TestAQueueThatIsThereIsLeftAlone(t *testing.T) {
+	s, err := stormOf("kills")
+	require.NoError(t, err)
+	s.At = []testdb.Place{{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db")}}
+	db, err := s.At[0].Open()
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, chanq.Migrate(t.Context(), db, queueName, s.config()))
+	for range 2 {
+		_, _, err = s.blow(t.Context(), io.Discard)
+		require.ErrorContains(t, err, "the database has a queue")
+	}
+}
+
 func TestInvalidFlagsAreReported(t *testing.T) {
 	for want, args := range map[string][]string{
 		"unknown storm":            {"-storm", "x"},
@@ -178,6 +194,10 @@ func TestInvalidFlagsAreReported(t *testing.T) {
 }
 
 func TestTheFlagsOfAStormBeginWithItsValues(t *testing.T) {
+	for _, s := range storms {
+		_, err := parse([]string{"-storm", s.Name}, io.Discard)
+		require.NoError(t, err)
+	}
 	s, err := parse([]string{"-rate", "7", "--storm=keys"}, io.Discard)
 	require.NoError(t, err)
 	require.True(t, s.Ordered)

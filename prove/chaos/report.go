@@ -31,7 +31,7 @@ func (r *run) report(ctx context.Context) (record.Verdict, error) {
 		return v, errors.New("nothing was delivered")
 	}
 	fmt.Fprintf(out, "%v: %d workers, %d killed, %d stopped for %v, %d left and came again; %d operations failed, %d connections frozen, rows locked %d times, transactions held open %d times\n",
-		time.Since(r.began).Round(time.Second/10), len(r.All), r.kills, r.stops, 2*r.LeaseFor, r.leaves, t.Faults, t.Frozen, t.Locked, r.holds)
+		time.Since(r.began).Round(time.Second/10), len(r.All), t.Kills, r.stops, 2*r.LeaseFor, r.leaves, t.Faults, t.Frozen, t.Locked, r.holds)
 	fmt.Fprintln(out, v)
 	fmt.Fprintf(out, "leases lost: %d of locked rows, %d that came late over a frozen connection; confirmed ends: %d acked, %d dead-lettered; %d in the dead table\n",
 		v.LostLocked, v.LostSlow, v.Acked, v.DeadLettered, dead)

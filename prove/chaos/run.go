@@ -73,11 +73,11 @@ func (s storm) begin(ctx context.Context, out io.Writer) (r *run, err error) {
 	if r.queue, err = connect(s, nil); err != nil {
 		return nil, err
 	}
-	defer func() {
+	defer func(opened *run) {
 		if err != nil {
-			err = errors.Join(err, r.end())
+			err = errors.Join(err, opened.end())
 		}
-	}()
+	}(r)
 	if err := r.create(ctx); err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (s storm) check() error {
 		wrong(known && s.Guilty > 0 && e.triggers == nil, "-guilty: %s has no triggers for guilty messages", p.Engine)
 	}
 	wrong(len(s.At) > 1 && !s.Ordered, "-at: only an ordered queue is tested over several databases")
-	wrong(s.For < time.Second && s.Kills == 0, "-for is %v: at least 1s", s.For)
+	wrong(s.For < time.Second && s.Kills == 0 && s.Name != handovers, "-for is %v: at least 1s", s.For)
 	wrong(s.Rate < 1 || s.Rate > 100_000, "-rate is %d: from 1 to 100000", s.Rate)
 	wrong(s.Workers < 1 || s.Workers > 64, "-workers is %d: from 1 to 64", s.Workers)
 	wrong(min(s.KillEvery, s.LockEvery, s.FreezeEvery, s.LeaveEvery, s.StopEvery, s.HoldEvery) < 0, "an interval is negative")
