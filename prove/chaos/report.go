@@ -27,8 +27,8 @@ func (r *run) report(ctx context.Context) (record.Verdict, error) {
 	if still := max(sends, settles); r.Spared > 0 && still > mostStill {
 		v.Faults = append(v.Faults, fmt.Sprintf("the queue stood still for %v", still))
 	}
-	if v.Deliveries == 0 {
-		return v, errors.New("nothing was delivered")
+	if v.Deliveries == 0 || r.HoldEvery > 0 && r.holds == 0 {
+		return v, errors.New("nothing was delivered, or no transaction was held open")
 	}
 	fmt.Fprintf(out, "%v: %d workers, %d killed, %d stopped for %v, %d left and came again; %d operations failed, %d connections frozen, rows locked %d times, transactions held open %d times\n",
 		time.Since(r.began).Round(time.Second/10), len(r.All), t.Kills, r.stops, 2*r.LeaseFor, r.leaves, t.Faults, t.Frozen, t.Locked, r.holds)

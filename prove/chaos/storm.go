@@ -55,7 +55,7 @@ var storms = []storm{
 		Name: "soak", For: 10 * time.Minute, Rate: 1000, Workers: 4, Spared: 1, Body: 1024, Faults: 0.001, Hands: 1000,
 		KillEvery: 5 * time.Second, LockEvery: 2 * time.Second, FreezeEvery: 5 * time.Second,
 	},
-	// Any process is killed, and busy for three quarters of the time, so that a kill meets work, and buffers.
+	// Any process is killed, while it handles some messages and has others in its buffer.
 	{Name: "kills", Kills: 100, Rate: 400, Workers: 8, Body: 200, Hands: 8, Work: 120 * time.Millisecond, KillEvery: 275 * time.Millisecond},
 	{ // messages that end their processes, while processes are killed that handle innocent ones
 		Name: "guilty", For: 90 * time.Second, Rate: 12, Workers: 4, Body: 200, Guilty: 0.1, Hands: 8, Work: 2 * time.Second, KillEvery: 5 * time.Second,

@@ -380,27 +380,27 @@ func (j *checker) checkOrder() {
 	}
 	for key, turns := range keys {
 		slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.got.At, b.got.At) })
-		came, highest := map[int]bool{}, 0
-		var before Delivery // the one that was handled for longest
+		came, highest := map[int]*Message{}, 0
+		var before turn // the one that was handled for longest
 		for _, t := range turns {
 			later := highest
 			if len(t.Stored) == 0 { // sends after this one's might have reached the table before it, except those of the same batch
 				for _, s := range t.Intents {
-					for later = last[batch{key, s.Process, s.At}]; later > t.number && !came[later]; later-- {
+					for later = last[batch{key, s.Process, s.At}]; later > t.number && came[later] == nil; later-- {
 					}
 				}
 			}
 			if later > t.number {
-				j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d", t.got.Process, clock(t.got.At), later)
+				j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d:%s", t.got.Process, clock(t.got.At), later, j.Story(came[later]))
 			}
-			if t.got.At < before.handled() {
-				j.fault(t.Message, "OVERLAP: delivered to process %d at %s, while another of its key was handled until %s",
-					t.got.Process, clock(t.got.At), clock(before.handled()))
+			if until := before.got.handled(); t.got.At < until {
+				j.fault(t.Message, "OVERLAP: delivered to process %d at %s, while message %d was handled until %s:%s",
+					t.got.Process, clock(t.got.At), before.number, clock(until), j.Story(before.Message))
 			}
-			if t.got.handled() > before.handled() {
-				before = t.got
+			if t.got.handled() > before.got.handled() {
+				before = t
 			}
-			came[t.number], highest = true, max(highest, t.number)
+			came[t.number], highest = t.Message, max(highest, t.number)
 		}
 	}
 }
