@@ -33,7 +33,8 @@ func at(t *testing.T, all ...testdb.Engine) (places []testdb.Place) {
 	return places
 }
 
-// blows runs a storm on any of the databases. CHANQ_CHAOS_SEED repeats its choices, and CHANQ_CHAOS_KILLS makes it longer.
+// blows runs a storm on any of the databases. CHANQ_CHAOS_SEED repeats its choices, and CHANQ_CHAOS_KILLS makes it
+// longer.
 func blows(t *testing.T, name string, change func(*storm), places ...testdb.Place) {
 	if testing.Short() {
 		t.Skip("SKIPPED: -short kills no process")
@@ -81,7 +82,7 @@ func TestKilledProcessesBreakNoGuarantee(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]testdb.Engine{
 		"SQLite": testdb.SQLite, "SQLServerEmulator": testdb.EmulatorSocket,
-		"Citus": testdb.Citus, "CitusThroughAnotherNode": testdb.CitusElsewhere, "CitusThroughTheNodeOfTheSchema": testdb.CitusHolder, // other tests use its servers, so none is crashed
+		"Citus": testdb.Citus, "CitusThroughAnotherNode": testdb.CitusElsewhere, "CitusThroughTheNodeOfTheSchema": testdb.CitusHolder,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +92,7 @@ func TestKilledProcessesBreakNoGuarantee(t *testing.T) {
 			blows(t, "kills", nil, at(t, e)...)
 		})
 	}
-	// A separate server with all settings for durable commits, which crashes.
+	// Only this server is crashed: other tests use the others. A separate one with all settings for durable commits, which crashes.
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
 		c := pgtest.StartCluster(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
@@ -147,8 +148,10 @@ func TestAShortSoakBreaksNoGuarantee(t *testing.T) {
 			testdb.Long(t)
 			p := at(t, e)[0]
 			var out strings.Builder
-			err := command(t.Context(), []string{"-storm", "soak", "-at", p.Engine + "=" + p.Address, "-for", "8s", "-rate", "200", "-kill-every", "1s",
-				"-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3", "-faults", "0.01", "-guilty", "0.01"}, &out, io.Discard)
+			err := command(t.Context(), []string{"-storm", "soak", "-at", p.Engine + "=" + p.Address, "-for", "8s",
+				"-rate", "200", "-kill-every", "1s",
+				"-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3",
+				"-faults", "0.01", "-guilty", "0.01"}, &out, io.Discard)
 			t.Log(out.String())
 			require.NoError(t, err)
 			require.Contains(t, out.String(), "0 lost, 0 delivered after a confirmed end, 0 out of order, 0 unexplained")

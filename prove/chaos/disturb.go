@@ -35,8 +35,8 @@ func (r *run) freeze() error {
 	return nil
 }
 
-// lock locks any leased row, as another program's transaction does, or the whole database if it has one writer. In an ordered queue it
-// locks the rows of all consumers, or of all slots.
+// lock locks any leased row, as another program's transaction does, or the whole database if it has one writer. In an
+// ordered queue it locks the rows of all consumers, or of all slots.
 func (r *run) lock() error {
 	shard := r.Random.IntN(len(r.At))
 	e := r.engine(shard)
@@ -45,12 +45,15 @@ func (r *run) lock() error {
 	case all != "":
 	case r.Ordered:
 		length = r.upTo(2 * r.LeaseFor)
-		all = "UPDATE " + []string{"chanq__consumers SET name = name", "chanq__slots SET fence = fence"}[r.Random.IntN(2)]
+		rows := []string{"chanq__consumers SET name = name", "chanq__slots SET fence = fence"}
+		all = "UPDATE " + rows[r.Random.IntN(2)]
 	case e.lockTable != "" && r.Random.IntN(10) == 0:
 		length, all = r.upTo(hiccup), e.lockTable
 	}
 	r.locks.Go(func() {
-		if err := r.lockFor(shard, length, all); err != nil && r.locking.Err() == nil && e.Dialect.Classify(err) != sqlbatch.RolledBack { // a deadlock with a worker
+		err := r.lockFor(shard, length, all)
+		deadlock := e.Dialect.Classify(err) == sqlbatch.RolledBack // with a worker
+		if err != nil && r.locking.Err() == nil && !deadlock {
 			r.Fail(fmt.Errorf("lock a row: %w", err))
 		}
 	})
@@ -92,9 +95,9 @@ func (r *run) lockFor(shard int, length time.Duration, all string) error {
 	return err
 }
 
-// hold keeps two transactions open in a database, for three quarters of HoldEvery. One has read, so that the database cannot clean up
-// messages that end meanwhile. One has sent a message and is rolled back at the end, so that readers do not know whether there is a
-// message with that number.
+// hold keeps two transactions open in a database, for three quarters of HoldEvery. One has read, so that the database
+// cannot clean up messages that end meanwhile. One has sent a message and is rolled back at the end, so that readers
+// do not know whether there is a message with that number.
 func (r *run) hold(shard int) error {
 	release, err := r.holdOpen(shard)
 	if err == nil {

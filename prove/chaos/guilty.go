@@ -15,7 +15,7 @@ import (
 )
 
 // guilts has the frequencies of guilts; deadly is the rarest: each such message ends a few processes.
-var guilts = slices.Concat(slices.Repeat([]string{record.Refused, record.Undeletable, record.Unreadable}, 5), []string{record.Deadly})
+var guilts = append(slices.Repeat([]string{record.Refused, record.Undeletable, record.Unreadable}, 5), record.Deadly)
 
 // atFirst is how long a DELETE is refused, in milliseconds: longer than a lease.
 const atFirst = 8000
@@ -30,7 +30,8 @@ func (e engine) install(db *sql.DB) error {
 	return nil
 }
 
-// hurry divides the delays of messages that lost several leases in a row: a deadly message ends in minutes, not in an hour.
+// hurry divides the delays of messages that lost several leases in a row: a deadly message ends in minutes, not in an
+// hour.
 const hurry = 20
 
 // sqliteTriggers and postgresTriggers make messages guilty, and shorten delays.
@@ -54,8 +55,8 @@ var (
 	}
 )
 
-// body has a time, the message's name, a zero and random bytes. It is encoded by a Codec, unlike []byte, so that it can be
-// unreadable: without a time.
+// body has a time, the message's name, a zero and random bytes. It is encoded by a Codec, unlike []byte, so that it
+// can be unreadable: without a time.
 type body []byte
 
 const stampBytes = 8
@@ -103,7 +104,8 @@ func (r *run) deadLettered(ctx context.Context, v record.Verdict) (int, error) {
 	}
 	errs := r.history.CheckDead(dead)
 	if len(dead) < v.DeadLettered {
-		errs = append(errs, fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.DeadLettered, len(dead)))
+		err := fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.DeadLettered, len(dead))
+		errs = append(errs, err)
 	}
 	return len(dead), errors.Join(errs[:min(len(errs), 20)]...)
 }

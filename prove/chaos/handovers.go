@@ -20,8 +20,9 @@ const (
 	killWithin  = 2 * time.Second // plus a lease
 )
 
-// handOver measures, over processes, how soon the slots of an ordered queue are balanced after a process has joined, left, or was
-// killed, and for how long a slot has no owner while one leaves and joins each second. The result depends on the machine.
+// handOver measures, over processes, how soon the slots of an ordered queue are balanced after a process has joined,
+// left, or was killed, and for how long a slot has no owner while one leaves and joins each second. The result
+// depends on the machine.
 func (r *run) handOver(ctx context.Context) error {
 	var joins, leaves, killed []time.Duration
 	measure := func(list *[]time.Duration, err error) error {
@@ -55,12 +56,13 @@ func (r *run) handOver(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Fprintf(r.out, "balanced after one joined: %s; all taken after one left: %s; after one was killed (LeaseFor %v): %s\n",
+	fmt.Fprintf(r.out, "balanced after one joined: %s\nall taken after one left: %s\nafter one was killed (LeaseFor %v): %s\n",
 		quantiles(joins), quantiles(leaves), r.LeaseFor, quantiles(killed))
 	if err := r.comeAndGo(ctx, 20); err != nil {
 		return err
 	}
-	if slices.Max(joins) > joinWithin || slices.Max(leaves) > leaveWithin || slices.Max(killed) > killWithin+r.LeaseFor {
+	join, leave, kill := slices.Max(joins), slices.Max(leaves), slices.Max(killed)
+	if join > joinWithin || leave > leaveWithin || kill > killWithin+r.LeaseFor {
 		return fmt.Errorf("it took longer than %v, %v and %v", joinWithin, leaveWithin, killWithin+r.LeaseFor)
 	}
 	ctx, cancel := context.WithTimeout(ctx, rest)
@@ -141,7 +143,8 @@ func (r *run) comeAndGo(ctx context.Context, times int) error {
 		return turns == times, err
 	})
 	r.Calm()
-	fmt.Fprintf(r.out, "one leaves and joins again each second, %d times: %.1f slots move per second; without an owner: %s; sent to handled: %s\n",
-		times, float64(moves)/time.Since(began).Seconds(), quantiles(free), quantiles(r.history.Latencies()[before:]))
+	fmt.Fprintf(r.out, "one leaves and joins again each second, %d times: %.1f slots move per second\n",
+		times, float64(moves)/time.Since(began).Seconds())
+	fmt.Fprintf(r.out, "without an owner: %s\nsent to handled: %s\n", quantiles(free), quantiles(r.history.Latencies()[before:]))
 	return err
 }

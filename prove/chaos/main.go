@@ -1,14 +1,15 @@
-// Chaos runs a queue under load while its processes are killed, stopped and replaced, its server crashes, connections break and freeze,
-// rows are locked and transactions stay open. It checks the events of every process against the guarantees: no message is
-// lost, none is delivered after its end was confirmed, no two processes hold one, no lease is lost unless it was blocked itself,
-// and the messages of each key are delivered in their order.
+// Chaos runs a queue under load while its processes are killed, stopped and replaced, its server crashes, connections
+// break and freeze, rows are locked and transactions stay open. It checks the events of every process against the
+// guarantees: no message is lost, none is delivered after its end was confirmed, no two processes hold one, no lease
+// is lost unless it was blocked itself, and the messages of each key are delivered in their order.
 //
 //	go run ./prove/chaos -storm soak -at postgres="host=localhost dbname=test" -for 10m
 //	go run ./prove/chaos -storm keys -kills 100
 //
-// The process that the user starts starts workers, kills and replaces them, reads the events from their standard outputs, samples the
-// database, and judges the events at the end (package record). A worker both sends and receives; its events are in the pipe
-// before it acts on them, so that a kill loses no event. The tests run the same storms for a short time.
+// The process that the user starts starts workers, kills and replaces them, reads the events from their standard
+// outputs, samples the database, and judges the events at the end (package record). A worker both sends and receives;
+// its events are in the pipe before it acts on them, so that a kill loses no event. The tests run the same storms for
+// a short time.
 package main
 
 import (
@@ -96,8 +97,8 @@ func parse(args []string, usage io.Writer) (s storm, err error) {
 	return s, s.check()
 }
 
-// command runs a storm with flags. It returns an error if a guarantee was broken, after the record is printed. The end of ctx ends the
-// sending early.
+// command runs a storm with flags. It returns an error if a guarantee was broken, after the record is printed. The
+// end of ctx ends the sending early.
 func command(ctx context.Context, args []string, out, usage io.Writer) error {
 	s, err := parse(args, usage)
 	if err != nil {
@@ -111,12 +112,10 @@ func command(ctx context.Context, args []string, out, usage io.Writer) error {
 		defer os.RemoveAll(dir)
 		s.At = []testdb.Place{{Engine: "sqlite", Address: filepath.Join(dir, "soak.db")}}
 	}
-	var where []string
-	for _, p := range s.At {
-		where = append(where, p.Engine)
-	}
-	fmt.Fprintf(out, "%s on %s: %v, %d messages/s, %d workers, kills every %v, locks every %v, freezes every %v, faults %g, guilty %g, bodies up to %d B, -seed %d; %s/%s, %d CPUs, %s\n",
-		s.Name, strings.Join(where, ", "), s.For, s.Rate, s.Workers, s.KillEvery, s.LockEvery, s.FreezeEvery, s.Faults, s.Guilty, s.Body, s.Seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	settings := s
+	settings.At = nil // an address may have a password
+	fmt.Fprintf(out, "%+v\non %s, %s/%s, %d CPUs, %s\n",
+		settings, s.At[0].Engine, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	_, _, err = s.blow(ctx, out)
 	return err
 }

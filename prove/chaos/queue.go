@@ -15,8 +15,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
-// queue is where workers send and receive: in one database, or over several. The processes of an ordered queue notify each
-// other with the engine's notifier.
+// queue is where workers send and receive: in one database, or over several. The processes of an ordered queue notify
+// each other with the engine's notifier.
 type queue struct {
 	where  []chanqshards.Shard
 	shards []*chanq.Queue[body]     // each as a separate queue
@@ -114,8 +114,8 @@ func (q *queue) origin(l *chanq.Lease[body]) int {
 	return 0
 }
 
-// redrive redrives dead messages of each shard. A worker that is stopped might have locked the database, and only the goroutine
-// that redrives lets it continue: it must not wait for long.
+// redrive redrives dead messages of each shard. A worker that is stopped might have locked the database, and only the
+// goroutine that redrives lets it continue: it must not wait for long.
 func (q *queue) redrive(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

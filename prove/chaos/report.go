@@ -11,7 +11,8 @@ import (
 	"github.com/chanq/chanq/prove/chaos/record"
 )
 
-// mostStill is the longest time in which a queue under load may store or settle nothing: while one process hangs, the others continue.
+// mostStill is the longest time in which a queue under load may store or settle nothing: while one process hangs, the
+// others continue.
 const mostStill = 10 * time.Second
 
 // report prints what happened, and returns an error if a guarantee was broken.
@@ -30,11 +31,13 @@ func (r *run) report(ctx context.Context) (record.Verdict, error) {
 	if v.Deliveries == 0 || r.HoldEvery > 0 && r.holds == 0 {
 		return v, errors.New("nothing was delivered, or no transaction was held open")
 	}
-	fmt.Fprintf(out, "%v: %d workers, %d killed, %d stopped for %v, %d left and came again; %d operations failed, %d connections frozen, rows locked %d times, transactions held open %d times\n",
-		time.Since(r.began).Round(time.Second/10), len(r.All), t.Kills, r.stops, 2*r.LeaseFor, r.leaves, t.Faults, t.Frozen, t.Locked, r.holds)
+	fmt.Fprintf(out, "%v: %d workers, %d killed, %d stopped for %v, %d left and came again\n",
+		time.Since(r.began).Round(time.Second/10), len(r.All), t.Kills, r.stops, 2*r.LeaseFor, r.leaves)
+	fmt.Fprintf(out, "%d operations failed, %d connections frozen, rows locked %d times, transactions held open %d times\n",
+		t.Faults, t.Frozen, t.Locked, r.holds)
 	fmt.Fprintln(out, v)
-	fmt.Fprintf(out, "leases lost: %d of locked rows, %d that came late over a frozen connection; confirmed ends: %d acked, %d dead-lettered; %d in the dead table\n",
-		v.LostLocked, v.LostSlow, v.Acked, v.DeadLettered, dead)
+	fmt.Fprintf(out, "leases lost: %d of locked rows, %d that came late over a frozen connection\n", v.LostLocked, v.LostSlow)
+	fmt.Fprintf(out, "confirmed ends: %d acked, %d dead-lettered; %d in the dead table\n", v.Acked, v.DeadLettered, dead)
 	fmt.Fprintf(out, "due to delivered: %s; longest time without a confirmed send %v, without a confirmed settle %v\n",
 		quantiles(h.Latencies()), sends.Round(time.Millisecond), settles.Round(time.Millisecond))
 	if fatal, lost := h.LostInARow(); fatal > 0 {
@@ -44,7 +47,7 @@ func (r *run) report(ctx context.Context) (record.Verdict, error) {
 		first, last := r.samples[:(n+2)/3], r.samples[n*2/3:] // thirds
 		heap := func(u record.Usage) uint64 { return u.Heap }
 		goroutines := func(u record.Usage) uint64 { return uint64(u.Goroutines) }
-		fmt.Fprintf(out, "heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d\n",
+		fmt.Fprintf(out, "most of the worker that lived on, in the first and the last third: heap %.1f and %.1f MiB, goroutines %d and %d\n",
 			mib(int64(most(first, heap))), mib(int64(most(last, heap))), most(first, goroutines), most(last, goroutines))
 	}
 	if len(v.Faults) == 0 {

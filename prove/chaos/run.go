@@ -21,8 +21,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
-// run is a storm: its workers, their events, and a connection to the queue that no fault affects. Each lock has a goroutine,
-// which calm joins.
+// run is a storm: its workers, their events, and a connection to the queue that no fault affects. Each lock has a
+// goroutine, which calm joins.
 type run struct {
 	*crew.Crew
 	storm
@@ -41,8 +41,8 @@ type run struct {
 	locks   sync.WaitGroup
 }
 
-// blow runs a storm, prints what happened, and returns its history, which Judge has judged. The queue must not exist before, and is empty
-// and removed afterwards. The end of ctx ends the sending early.
+// blow runs a storm, prints what happened, and returns its history, which Judge has judged. The queue must not exist
+// before, and is empty and removed afterwards. The end of ctx ends the sending early.
 func (s storm) blow(ctx context.Context, out io.Writer) (h *record.History, v record.Verdict, err error) {
 	r, err := s.begin(ctx, out)
 	if err != nil {
@@ -266,8 +266,8 @@ func (r *run) disturb(ctx context.Context) error {
 	return errors.Join(err, crash.Wait())
 }
 
-// help does what the queue needs from outside: it ends processes that handle a deadly message, and redrives dead messages that hold
-// their keys.
+// help does what the queue needs from outside: it ends processes that handle a deadly message, and redrives dead
+// messages that hold their keys.
 func (r *run) help() {
 	if r.Guilty > 0 {
 		r.Every(0, dyingEvery, func() error {
@@ -337,7 +337,8 @@ func (r *run) drain(ctx context.Context) error {
 	})
 }
 
-// until follows the schedule until a condition is true. If ctx ends before, it prints what keeps the queue from becoming empty.
+// until follows the schedule until a condition is true. If ctx ends before, it prints what keeps the queue from
+// becoming empty.
 func (r *run) until(ctx context.Context, what string, done func() (bool, error)) error {
 	err := r.Run(ctx, look, done)
 	if ctx.Err() == nil {
@@ -359,7 +360,8 @@ func (r *run) until(ctx context.Context, what string, done func() (bool, error))
 				fmt.Fprintf(r.out, "%s: %+v\n", shard.Label(), slot)
 			}
 		}
-		for _, state := range []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead} {
+		states := []chanqadmin.State{chanqadmin.StateReady, chanqadmin.StateScheduled, chanqadmin.StateLeased, chanqadmin.StateDead}
+		for _, state := range states {
 			entries, _ := testdb.Peek(ctx, shard, state, 100) // what can be read helps
 			for _, e := range entries {
 				fmt.Fprintln(r.out, e.State, e.Key, nameOf(e.Body), "attempts", e.Attempts, "by", e.LeasedBy, "until", e.LeaseUntil, "due", e.DueAt)

@@ -14,8 +14,8 @@ const (
 	slots     = 16
 	// rest is how long draining the queue may take, nacks of killed workers included.
 	rest = 5 * time.Minute
-	// look is the interval between two checks of a condition, and dyingEvery the one at which processes that handle a deadly
-	// message are searched.
+	// look is the interval between two checks of a condition, and dyingEvery the one at which processes that handle a
+	// deadly message are searched.
 	look, dyingEvery = 10 * time.Millisecond, 20 * time.Millisecond
 )
 
@@ -23,8 +23,8 @@ const (
 type storm struct {
 	Name string
 	At   []testdb.Place // of the queue, or of its shards
-	// Ordered: every place of a worker has its own keys, whose numbers continue those of the former worker, so the sends of a
-	// key always follow one after another.
+	// Ordered: every place of a worker has its own keys, whose numbers continue those of the former worker, so the
+	// sends of a key always follow one after another.
 	Ordered bool
 	Holds   bool // dead messages keep their keys closed, and are redriven
 
@@ -36,8 +36,8 @@ type storm struct {
 	Gap      time.Duration // for which the place of a worker stays empty, at most
 	LeaseFor time.Duration
 
-	// LeaveEvery: a worker ends in order. StopEvery: one is stopped by a signal for two leases. FreezeEvery: a connection is
-	// frozen. LockEvery: rows, or a whole database, are locked. HoldEvery: transactions stay open.
+	// LeaveEvery: a worker ends in order. StopEvery: one is stopped by a signal for two leases. FreezeEvery: a
+	// connection is frozen. LockEvery: rows, or a whole database, are locked. HoldEvery: transactions stay open.
 	KillEvery, LeaveEvery, StopEvery, FreezeEvery, LockEvery, HoldEvery, SampleEvery time.Duration
 
 	Faults float64       // share of the operations that fail
@@ -56,9 +56,11 @@ var storms = []storm{
 		KillEvery: 5 * time.Second, LockEvery: 2 * time.Second, FreezeEvery: 5 * time.Second,
 	},
 	// Any process is killed, while it handles some messages and has others in its buffer.
-	{Name: "kills", Kills: 100, Rate: 400, Workers: 8, Body: 200, Hands: 8, Work: 120 * time.Millisecond, KillEvery: 275 * time.Millisecond},
+	{Name: "kills", Kills: 100, Rate: 400, Workers: 8, Body: 200, Hands: 8,
+		Work: 120 * time.Millisecond, KillEvery: 275 * time.Millisecond},
 	{ // messages that end their processes, while processes are killed that handle innocent ones
-		Name: "guilty", For: 90 * time.Second, Rate: 12, Workers: 4, Body: 200, Guilty: 0.1, Hands: 8, Work: 2 * time.Second, KillEvery: 5 * time.Second,
+		Name: "guilty", For: 90 * time.Second, Rate: 12, Workers: 4, Body: 200, Guilty: 0.1, Hands: 8,
+		Work: 2 * time.Second, KillEvery: 5 * time.Second,
 	},
 	{ // an ordered queue
 		Name: "keys", Ordered: true, Kills: 100, Rate: 200, Workers: 8, Hands: 16, Work: 20 * time.Millisecond,
@@ -73,8 +75,8 @@ var storms = []storm{
 func stormOf(name string) (s storm, err error) {
 	for _, s := range storms {
 		if s.Name == name {
-			// LeaseFor is short, so that messages of a killed worker are redelivered within the run, and long compared with delays of a
-			// loaded machine.
+			// LeaseFor is short, so that messages of a killed worker are redelivered within the run, and long
+			// compared with delays of a loaded machine.
 			s.LeaseFor = max(s.LeaseFor, time.Second)
 			if !s.Ordered {
 				s.LeaseFor = 5 * time.Second
@@ -117,8 +119,8 @@ func (s storm) check() error {
 	return errors.Join(errs...)
 }
 
-// config returns the queue's configuration. A statement that hangs is given up after the longest freeze: a frozen INSERT that
-// arrives later stores its messages again, after the repeated one might have been consumed.
+// config returns the queue's configuration. A statement that hangs is given up after the longest freeze: a frozen
+// INSERT that arrives later stores its messages again, after the repeated one might have been consumed.
 func (s storm) config() chanq.Config {
 	cfg := chanq.Config{Codec: codec{}}
 	if s.Ordered {

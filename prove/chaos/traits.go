@@ -21,7 +21,8 @@ type engine struct {
 	// lockTable blocks every writer for at most hiccup, as CREATE INDEX does.
 	lockTable string
 	triggers  []string // of guilty messages; nil: this engine has none
-	// lockFor and freezeFor are how long a lock or a freeze lasts at most: two leases, or less if it stops every process.
+	// lockFor and freezeFor are how long a lock or a freeze lasts at most: two leases, or less if it stops every
+	// process.
 	lockFor, freezeFor time.Duration
 	late               time.Duration // for which a transaction of a worker is open at most
 }

@@ -32,8 +32,8 @@ type order struct {
 	Again  []record.Again // sent first: a former worker might have stored them
 }
 
-// worker sends and receives. Its goroutines: the sender and the batches that it has in progress, the hands that handle leases, one
-// that measures the process, one that reads orders.
+// worker sends and receives. Its goroutines: the sender and the batches that it has in progress, the hands that
+// handle leases, one that measures the process, one that reads orders.
 type worker struct {
 	order
 	queue  *queue

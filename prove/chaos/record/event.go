@@ -1,6 +1,7 @@
-// Package record has what the programs of a test with faults did, and the judge of it. Every process, or every part of a
-// program, tells what it is going to do before it does it, and the outcomes; a History has the events of all of them, and
-// the faults that were injected. Judge finds what was lost, delivered after its end, out of order, or redelivered too early.
+// Package record has what the programs of a test with faults did, and the judge of it. Every process, or every part
+// of a program, tells what it is going to do before it does it, and the outcomes; a History has the events of all of
+// them, and the faults that were injected. Judge finds what was lost, delivered after its end, out of order, or
+// redelivered too early.
 package record
 
 import (
@@ -51,8 +52,8 @@ const (
 	Hold       How = "dead-letter, and redrive" // the dead message keeps its key closed until it is redriven
 )
 
-// Event is an event of a process, one per line. The name belongs to the message: different messages have different names.
-// Times are Unix nanoseconds of the machine's clock, which all processes share.
+// Event is an event of a process, one per line. The name belongs to the message: different messages have different
+// names. Times are Unix nanoseconds of the machine's clock, which all processes share.
 type Event struct {
 	Kind    Kind     `json:"k"`
 	At      int64    `json:"t"`
@@ -112,8 +113,8 @@ func OutcomeOf(err error) Kind {
 	return Failed
 }
 
-// NameOf names a message by its key, or by another line of messages that are sent one after another, and its number in it,
-// from 1. ParseName is its inverse. A guilt might follow a blank.
+// NameOf names a message by its key, or by another line of messages that are sent one after another, and its number
+// in it, from 1. ParseName is its inverse. A guilt might follow a blank.
 func NameOf(key string, number int) string { return fmt.Sprint(key, "/", number) }
 
 // ParseName returns the key and the number of a message.

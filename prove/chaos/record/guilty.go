@@ -10,8 +10,8 @@ import (
 	"github.com/chanq/chanq/chanqadmin"
 )
 
-// A guilty message fails, or makes a statement or its process fail, which must not affect other messages. Its guilt is its
-// Message.Type, and the end of its name, by which the judge identifies it.
+// A guilty message fails, or makes a statement or its process fail, which must not affect other messages. Its guilt
+// is its Message.Type, and the end of its name, by which the judge identifies it.
 const (
 	Refused     = "refused"     // a trigger refuses its INSERT
 	Undeletable = "undeletable" // a trigger refuses the DELETE of its row, at first
@@ -38,8 +38,8 @@ func (j *checker) checkGuilty(m *Message) {
 	}
 }
 
-// CheckDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that a process
-// dead-lettered.
+// CheckDead checks the dead-letter table: it has only messages that are guilty of their cause, and messages that a
+// process dead-lettered.
 func (h *History) CheckDead(dead []chanqadmin.Entry) (errs []error) {
 	dies := func(guilt string) bool { return guilt == Unreadable || guilt == Deadly }
 	must, may := map[chanq.ID]string{}, map[chanq.ID]bool{}
@@ -65,8 +65,8 @@ func (h *History) CheckDead(dead []chanqadmin.Entry) (errs []error) {
 	return errs
 }
 
-// LostInARow returns how many deadly messages were delivered, and how many innocent ones lost at most 0, 1, 2, … leases in a row. An
-// unconfirmed nack counts as a lost lease.
+// LostInARow returns how many deadly messages were delivered, and how many innocent ones lost at most 0, 1, 2, …
+// leases in a row. An unconfirmed nack counts as a lost lease.
 func (h *History) LostInARow() (fatal int, innocent []int) {
 	for _, m := range h.Messages {
 		switch most, nacks := 0, 0; {

@@ -22,10 +22,11 @@ type History struct {
 	// Broken reports whether the processes broke their own connections at times that were not recorded: any statement
 	// might have an unknown outcome.
 	Broken bool
-	// Ordered: messages are named by NameOf, and those of a key must be delivered in the order of their numbers, one at a time.
+	// Ordered: messages are named by NameOf, and those of a key must be delivered in the order of their numbers, one
+	// at a time.
 	Ordered bool
-	// Outages are the times in which the server or the network failed. Statements in progress then might have an unknown
-	// outcome.
+	// Outages are the times in which the server or the network failed. Statements in progress then might have an
+	// unknown outcome.
 	Outages []Span
 	Locks   map[chanq.ID][]Span // rows that another transaction had locked; of the zero ID: the whole database
 	Freezes map[int][]Span      // frozen connections, by process
@@ -193,7 +194,9 @@ func (h *History) addTo(m *Message, process int, e Event) {
 		return
 	case Got:
 		h.so.Delivered++
-		m.Deliveries = append(m.Deliveries, Delivery{Process: process, At: e.At, Deadline: e.Deadline, Attempt: e.Attempt, Lease: e.Lease, ID: e.ID})
+		m.Deliveries = append(m.Deliveries, Delivery{
+			Process: process, At: e.At, Deadline: e.Deadline, Attempt: e.Attempt, Lease: e.Lease, ID: e.ID,
+		})
 		if e.Latency > 0 {
 			h.latencies = append(h.latencies, e.Latency)
 		}
@@ -296,12 +299,12 @@ func (h *History) Totals(process int) (Totals, Usage) {
 func (h *History) arrange(m *Message) {
 	slices.SortStableFunc(m.Intents, func(a, b Sending) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(m.Deliveries, func(a, b Delivery) int { return cmp.Compare(a.At, b.At) })
-	counts := func(d Delivery) bool { return !h.stale(d) }
 	var counted []Delivery
 	m.late = nil
 	for _, d := range m.Deliveries {
 		// If another claim followed its end, it no longer counted; otherwise its settle might have.
-		if h.stale(d) && slices.ContainsFunc(m.Deliveries, func(o Delivery) bool { return counts(o) && o.At+int64(skew) > d.Deadline }) {
+		follows := func(o Delivery) bool { return !h.stale(o) && o.At+int64(skew) > d.Deadline }
+		if h.stale(d) && slices.ContainsFunc(m.Deliveries, follows) {
 			m.late = append(m.late, d)
 		} else {
 			counted = append(counted, d)

@@ -251,7 +251,8 @@ func (j *checker) checkNext(m *Message, before, d Delivery) {
 		j.fault(m, "attempt %d follows attempt %d", d.Attempt, before.Attempt)
 	}
 	if before.ends() && d.At+int64(skew) < before.Deadline {
-		j.fault(m, "delivered to process %d at %s, before the lease of process %d could end at %s", d.Process, clock(d.At), before.Process, clock(before.Deadline))
+		j.fault(m, "delivered to process %d at %s, before the lease of process %d could end at %s",
+			d.Process, clock(d.At), before.Process, clock(before.Deadline))
 	}
 }
 
@@ -338,7 +339,8 @@ func (j *checker) checkLosses(m *Message) {
 						frozen = append(frozen, fmt.Sprintf("%v to %v before", time.Duration(x.At-f.From), time.Duration(x.At-f.To)))
 					}
 				}
-				j.fault(m, "process %d lost the lease of attempt %d, and nothing explains it; connections frozen: %v", x.Process, x.Attempt, frozen)
+				j.fault(m, "process %d lost the lease of attempt %d, and nothing explains it; connections frozen: %v",
+					x.Process, x.Attempt, frozen)
 			}
 		}
 	}
@@ -363,8 +365,8 @@ type turn struct {
 	got    Delivery
 }
 
-// checkOrder checks the deliveries of each key. A process that was stopped receives expired leases, which no longer count
-// unless their settles did.
+// checkOrder checks the deliveries of each key. A process that was stopped receives expired leases, which no longer
+// count unless their settles did.
 func (j *checker) checkOrder() {
 	keys, last := map[string][]turn{}, map[batch]int{}
 	for _, m := range j.Messages {
@@ -384,14 +386,15 @@ func (j *checker) checkOrder() {
 		var before turn // the one that was handled for longest
 		for _, t := range turns {
 			later := highest
-			if len(t.Stored) == 0 { // sends after this one's might have reached the table before it, except those of the same batch
+			if len(t.Stored) == 0 { // later sends might have reached the table before it, except those of its batch
 				for _, s := range t.Intents {
 					for later = last[batch{key, s.Process, s.At}]; later > t.number && came[later] == nil; later-- {
 					}
 				}
 			}
 			if later > t.number {
-				j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d:%s", t.got.Process, clock(t.got.At), later, j.Story(came[later]))
+				j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d:%s",
+					t.got.Process, clock(t.got.At), later, j.Story(came[later]))
 			}
 			if until := before.got.handled(); t.got.At < until {
 				j.fault(t.Message, "OVERLAP: delivered to process %d at %s, while message %d was handled until %s:%s",

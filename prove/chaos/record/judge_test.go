@@ -15,10 +15,10 @@ import (
 
 const second = int64(time.Second)
 
-// historyOf makes a history from the events of one message, in words such as "1 0:intended 2.5 1:got2nack": at the 1st
-// second process 0 intended to send it, at 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second
-// has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed, and "1:took1" that it got a
-// lease which it never settled.
+// historyOf makes a history from the events of one message, in words such as "1 0:intended 2.5 1:got2nack": at the
+// 1st second process 0 intended to send it, at 2.5 process 1 got it with attempt 2, to nack it. Without a number, a
+// second has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed, and
+// "1:took1" that it got a lease which it never settled.
 func historyOf(words string) *History {
 	h := NewHistory(10 * time.Second)
 	at := int64(-1)
@@ -253,8 +253,9 @@ func TestAFrozenInsertThatWasRepeatedIsStoredAgain(t *testing.T) {
 	require.NotEmpty(t, h.Judge().Faults, "the freeze had ended before the send did")
 }
 
-// TestTheCheckerFindsWhatIsOutOfOrder has deliveries of messages of a key, in words such as "2 20-30 lost": message 2 was handled from
-// the 20th to the 30th millisecond, and its holder then lost its lease. Without an outcome it was acked. Two messages were sent.
+// TestTheCheckerFindsWhatIsOutOfOrder has deliveries of messages of a key, in words such as "2 20-30 lost": message 2
+// was handled from the 20th to the 30th millisecond, and its holder then lost its lease. Without an outcome it was
+// acked. Two messages were sent.
 func TestTheCheckerFindsWhatIsOutOfOrder(t *testing.T) {
 	two := func(h *History) {
 		for number := range 2 {

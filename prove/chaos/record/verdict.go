@@ -9,11 +9,11 @@ type Verdict struct {
 	Unsure                      int // delivered, though the sender never got a confirmation
 	Duplicates                  Duplicates
 	Acked, DeadLettered         int // confirmed ends
-	// Unseen is how many claims of a message no process reported: those lost with their holder, or with the answer of the
-	// server.
+	// Unseen is how many claims of a message no process reported: those lost with their holder, or with the answer of
+	// the server.
 	Unseen int
-	// Stale is how many leases had expired before a process received them from its buffer: it got that outcome, and they
-	// do not count as deliveries.
+	// Stale is how many leases had expired before a process received them from its buffer: it got that outcome, and
+	// they do not count as deliveries.
 	Stale       int
 	MostAttempt int
 	// LostLocked are lost leases whose row another transaction had locked, and LostSlow those whose claim's answer a

@@ -113,7 +113,8 @@ func (c *Crew) Fill(task any) error {
 	return nil
 }
 
-// KillOften kills any worker at random times, and starts another with the task in its place, until most are killed or Calm.
+// KillOften kills any worker at random times, and starts another with the task in its place, until most are killed or
+// Calm.
 func (c *Crew) KillOften(mean time.Duration, most int, task any) {
 	c.Often(mean, func() error {
 		if c.Killed() >= most {
