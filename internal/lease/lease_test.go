@@ -95,6 +95,7 @@ func TestALeaseIsSettledOnce(t *testing.T) {
 	require.NoError(t, ack(l))
 	require.Equal(t, lease.Settling, l.State())
 	require.ErrorIs(t, ack(l), lease.ErrSettled)
+	require.ErrorIs(t, l.ExtendBy(t.Context(), time.Minute), lease.ErrSettled)
 	require.False(t, l.Take(lease.Release))
 	require.False(t, l.Lose(lease.Lost), "the settle will find out")
 	require.ErrorIs(t, l.EnterTx(), lease.ErrSettled)

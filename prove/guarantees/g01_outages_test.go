@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -25,11 +24,8 @@ var outages = []test{
 	{"APermanentErrorStopsTheConsumerAndErrReturnsIt", permanent},
 	{"AClosedDatabaseFailsEveryCallAndStopsEachConsumer", closedDatabase},
 	{"AnErrorOfOldConnectionsIsNotReported", oldConnections},
-	{"AnErrorThatARepetitionResolvesIsNotReported", passing},
-	{"AStatementThatHangsIsRepeatedAfterItsTimeout", hangs},
 	{"AnIdleConsumerCostsOneStatementAPollEvery", idle},
 	{"MessagesOfOtherProcessesAreFoundByPolling", polling},
-	{"NothingIsStoredByACallWhoseArgumentsAreWrong", nothingWritten},
 }
 
 // log collects Availability events.
@@ -324,62 +320,6 @@ func oldConnections(w *world) {
 	}
 }
 
-// passing makes every second statement fail with an error after which the database has rolled it back.
-func passing(w *world) {
-	var l log
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
-	deadlock := w.Failure(sqlbatch.RolledBack)
-	var mu sync.Mutex
-	last := map[string]bool{}
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if op.Kind != faultdb.Exec && op.Kind != faultdb.Query {
-			return faultdb.Fault{}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		text := op.Text
-		if text == "sp_executesql" {
-			text = fmt.Sprint(op.Args[0].Value)
-		}
-		if last[text] = !last[text]; last[text] {
-			return faultdb.Fail(deadlock)
-		}
-		return faultdb.Fault{}
-	})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	for i := range 10 {
-		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: fmt.Sprint(i)})
-		require.NoError(w, err)
-	}
-	for _, l := range testdb.Take(w, c, 10) {
-		require.Equal(w, 1, l.Attempt)
-		require.NoError(w, l.Ack())
-		require.NoError(w, l.Wait(w.Soon()))
-	}
-	up, down := l.of("consumer")
-	require.Zero(w, up+down, "no outage")
-}
-
-func hangs(w *world) {
-	q := w.Queue("work", chanq.Config{StatementTimeout: slowness * 100 * time.Millisecond})
-	st := w.Statements("work")
-	hit := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	w.Eventually("a claim hangs", func() bool { return hit.Struck() != "" })
-	testdb.Send(w, q, testdb.Texts("a")...)
-	l := testdb.Take(w, c, 1)[0]
-	hit = w.Strike(faultdb.Hang().Applied(), func(op faultdb.Op) bool { return acks(op, st) })
-	require.NoError(w, l.Ack())
-	require.NoError(w, l.Wait(w.Soon()))
-	require.NotEmpty(w, hit.Struck())
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	hit = w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
-	_, err := p.Send(w.Soon(), chanq.Message[string]{})
-	require.NoError(w, err)
-	require.NotEmpty(w, hit.Struck())
-}
-
 func idle(w *world) {
 	const pollMax = 100 * time.Millisecond
 	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff})                          // the history has statements of its own
@@ -422,37 +362,5 @@ func polling(w *world) {
 		}
 		require.NoError(w, l.Ack())
 		require.NoError(w, l.Wait(w.Soon()))
-	}
-}
-
-func nothingWritten(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 100}})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	before := w.Faults.Ops()
-	for _, m := range badMessages() {
-		_, err := p.Send(w.Soon(), m)
-		require.Error(w, err)
-	}
-	require.Equal(w, before, w.Faults.Ops())
-	_, err := p.SendBatch(w.Soon(), append(testdb.Texts("good"), badMessages()...)...)
-	var batch *chanq.BatchError
-	require.ErrorAs(w, err, &batch)
-	require.NoError(w, batch.Errs[0], "a bad message does not fail the other messages")
-	for _, err := range batch.Errs[1:] {
-		require.Error(w, err)
-	}
-	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
-}
-
-func badMessages() []chanq.Message[string] {
-	return []chanq.Message[string]{
-		{Priority: chanq.PriorityUrgent + 1},
-		{Priority: chanq.PriorityLow - 1},
-		{Delay: -1},
-		{Delay: sqlbatch.MaxDelay + 1},
-		{DedupKey: string(make([]byte, sqlbatch.MaxKey+1))},
-		{DedupKey: "nul\x00"},
-		{DedupKey: "not utf-8 \xff"},
-		{Body: string(make([]byte, 101))},
 	}
 }

@@ -21,18 +21,13 @@ var settling = []test{
 	{"G03_AFormerHolderCannotChangeTheMessage", formerHolder},
 	{"G03_AMessageHeldTwiceIsSettledOnceInOneBatch", heldTwice},
 	{"G03_ASettleOfUnknownOutcomeIsRepeatedUntilItIsKnown", unknownSettle},
-	{"G03_ASettleOfSeveralStatementsWhoseCommitIsCutIsNotReportedAsLost", unknownCommit},
-	{"G03_AStaleSettleOfUnknownOutcomeReturnsErrLeaseLost", unknownAndLost},
 	{"AFailedCheckOfARowLeavesNoOutcomeUnknown", lookFails},
-	{"ALeaseIsSettledOnce", settledOnce},
 	{"ASettleLingersUntilACallWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
 	{"ASnoozeIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
-	{"SettleDoesWhatHandleDoes", settleByError},
 	{"AckOfManyWaitsForAllAndReturnsEachOutcome", ackAll},
 	{"AckOfManyReturnsWithItsContext", ackAllContext},
 	{"AckOfManyReturnsWithItsContextWhereTheBacklogIsFull", ackAllFull},
-	{"ReceiveReturnsWithItsContextWhereTheBacklogIsFull", receiveFull},
 }
 
 // settle is a way to settle a lease, with the resulting state.
@@ -259,55 +254,22 @@ func heldTwiceBy(w *world, name string, staleFirst bool, s settle) (lasted bool)
 	return true
 }
 
-// settleStatement returns the statement of a settle.
-func settleStatement(q sqlbatch.Queue, name string) sqlbatch.Statement {
-	switch name {
-	case "nack":
-		return q.Nack(nil)
-	case "release":
-		return q.Release(nil)
-	case "dead-letter":
-		return q.DeadLetter(nil)
-	}
-	return q.Ack(nil)
-}
-
+// unknownSettle cuts each operation of a settle, which is a transaction on some engines.
 func unknownSettle(w *world) {
-	for _, applied := range []bool{false, true} {
+	for kind, ended := range map[string]chanqadmin.State{"deletes": "", "retains": chanqadmin.StateDone} {
+		q := w.Queue(kind, chanq.Config{Spec: chanq.Spec{Retain: map[string]time.Duration{"retains": time.Hour}[kind]}})
 		for _, s := range settles {
-			note := fmt.Sprintf("%s, applied: %v", s.name, applied)
-			q := w.Queue("work", chanq.Config{})
-			id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-			l := testdb.Lease(w, q, 1, time.Minute)[0]
-			st := settleStatement(w.Statements("work"), s.name)
-			hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
-			require.NoError(w, stored(s.do, l), note)
-			require.NotEmpty(w, hit.Struck(), note)
-			require.NoError(w, l.Wait(w.Soon()), note)
-			w.requireState(q, id, s.state, note)
-			w.Faults.Inject(nil)
-			_, err := q.Cancel(w.Soon(), id)
-			require.NoError(w, err)
-		}
-	}
-}
-
-// unknownCommit cuts each operation of an ack, which is a transaction on some engines.
-func unknownCommit(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
-	for _, applied := range []bool{false, true} {
-		for _, s := range settles {
-			for i := 0; ; i++ {
+			for i, applied := 0, false; ; applied = !applied {
 				id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 				l := testdb.Lease(w, q, 1, time.Minute)[0]
 				hit := w.StrikeNth(i, w.Broken(applied))
 				err := stored(s.do, l)
-				note := fmt.Sprintf("%s, applied: %v, %s", s.name, applied, hit.Struck())
+				note := fmt.Sprintf("a queue that %s: %s, applied: %v, %s", kind, s.name, applied, hit.Struck())
 				require.NoError(w, err, note)
 				w.Faults.Inject(nil)
 				state := s.state
 				if state == "" {
-					state = chanqadmin.StateDone
+					state = ended
 				}
 				w.requireState(q, id, state, note)
 				_, err = q.Cancel(w.Soon(), id)
@@ -316,22 +278,12 @@ func unknownCommit(w *world) {
 					require.Positive(w, i, "%s: no operation was struck", note)
 					break
 				}
+				if applied {
+					i++
+				}
 			}
 		}
 	}
-}
-
-func unknownAndLost(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	stale := testdb.Lease(w, q, 1, formerLease)[0]
-	holder := testdb.Lease(w, q, 1, time.Minute)[0]
-	st := w.Statements("work").Ack(nil)
-	hit := w.Strike(faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
-	require.ErrorIs(w, stale.Ack(), chanq.ErrLeaseLost)
-	require.NotEmpty(w, hit.Struck())
-	w.requireState(q, id, chanqadmin.StateLeased)
-	require.NoError(w, holder.Ack())
 }
 
 // lookFails cuts the query for rows that a settle or an extension did not return. Their statements have already reported that nothing
@@ -356,32 +308,6 @@ func lookFails(w *world) {
 	require.ErrorAs(w, stale.Extend(w.Soon(), time.Minute), &op)
 	require.False(w, op.Unknown, "no lease was extended")
 	require.ErrorIs(w, stale.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
-}
-
-func settledOnce(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	for _, l := range testdb.Take(w, c, 2) {
-		var wg sync.WaitGroup
-		var first atomic.Int32
-		for range 4 {
-			for _, s := range settles {
-				wg.Go(func() {
-					switch err := s.do(l); {
-					case err == nil:
-						first.Add(1)
-					case !errors.Is(err, chanq.ErrSettled):
-						w.Errorf("%s: %v", s.name, err)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		require.EqualValues(w, 1, first.Load())
-		require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrSettled)
-		require.NoError(w, l.Wait(w.Soon()))
-	}
 }
 
 // settlesLinger: the statement of a settle is delayed if no call waits for it, so that other settles can share it. Wait and Stop end the
@@ -520,44 +446,6 @@ func releaseAfter(w *world) {
 	require.Greater(w, e.Fence, l.Fence)
 }
 
-// settleByError: Settle in a loop over the channel settles an error as Handle does.
-func settleByError(w *world) {
-	for _, c := range []struct {
-		err   error
-		state chanqadmin.State
-		tries int
-	}{
-		{nil, "", 0},
-		{errors.New("again"), chanqadmin.StateScheduled, 1},
-		{chanq.RetryAfter(0, errors.New("now")), chanqadmin.StateReady, 1},
-		{chanq.Snooze(time.Hour, errors.New("busy")), chanqadmin.StateScheduled, 0},
-		{chanq.DeadLetter(errors.New("never")), chanqadmin.StateDead, 1},
-	} {
-		var failed atomic.Int64
-		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Handled: func(e chanq.HandledEvent) {
-			failed.Add(1)
-		}}})
-		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-		consumer := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: later})
-		for l := range consumer.C() {
-			consumer.Stop()
-			require.NoError(w, l.Settle(c.err))
-			require.NoError(w, l.Wait(w.Soon()))
-		}
-		w.requireState(q, id, c.state, c.err)
-		if c.err == nil {
-			require.Zero(w, failed.Load())
-			continue
-		}
-		require.EqualValues(w, 1, failed.Load(), "the hook is called, as by Handle")
-		e := testdb.Get(w, q, id)
-		require.Equal(w, c.tries, e.Attempts, c.err)
-		require.Equal(w, c.err.Error(), e.LastError)
-		_, err := testdb.Purge(w.Soon(), q, c.state)
-		require.NoError(w, err)
-	}
-}
-
 // fullBacklog returns more leases than the backlog of settles has room for; the database does not respond.
 func fullBacklog(w *world) (c *chanq.Consumer[string], leases []*chanq.Lease[string]) {
 	const room, underWay, left = 4096, 2 * 1000, 100
@@ -599,22 +487,5 @@ func ackAllFull(w *world) {
 	require.NotEmpty(w, free, "there was no room for their acks")
 	w.Faults.Inject(nil)
 	require.NoError(w, chanq.Ack(w.Soon(), free...), "these leases are still held")
-	require.NoError(w, c.Shutdown(w.Soon()))
-}
-
-func receiveFull(w *world) {
-	c, leases := fullBacklog(w)
-	require.Error(w, ackAllBriefly(w, leases))
-	pass(10 * steadyLease) // the leases in the buffer have expired
-	ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
-	defer cancel()
-	result, returned := error(nil), make(chan struct{})
-	go func() {
-		defer close(returned)
-		_, result = c.Receive(ctx, 1, 0)
-	}()
-	w.within("Receive returns", returned)
-	require.ErrorIs(w, result, context.DeadlineExceeded)
-	w.Faults.Inject(nil)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }

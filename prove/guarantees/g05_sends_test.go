@@ -19,7 +19,6 @@ import (
 )
 
 var sending = []test{
-	{"G05_ASendOfUnknownOutcomeIsStoredOnce", unknownSend},
 	{"G05_TheSameIDIsStoredOnce", sameID},
 	{"AMessageArrivesAsItWasSent", arrivesAsSent},
 	{"AnEmptyBodyIsDelivered", emptyBody},
@@ -31,26 +30,11 @@ var sending = []test{
 	{"CloseStoresWhatWasSentBefore", closeStores},
 	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
 	{"WhatUnsentTakesFreesItsRoomAndLetsFlushSucceed", unsentTaken},
-	{"UnsentAndCloseReturnEachMessageOnce", unsentOnce},
 	{"SendsAfterCloseAreRefused", sendAfterClose},
 	{"G12_AMessageThatKeepsFailingDelaysNoOther", failingMessage},
 	{"G12_AMessageThatATriggerRefusesIsRejectedAlone", refusedByTrigger},
 	{"G05_ARowThatIsKnownToBeStoredIsNotStoredAgain", storedAndLookFails},
 	{"WakeAfterACommitMakesAnIdleConsumerClaim", wake},
-}
-
-func unknownSend(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	st := w.Statements("work")
-	for _, applied := range []bool{false, true} {
-		hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return enqueues(op, st) })
-		ids := testdb.Send(w, q, testdb.Texts("once")...)
-		require.NotEmpty(w, hit.Struck())
-		require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
-		got := testdb.Lease(w, q, 1, time.Minute)
-		require.Equal(w, ids[0], got[0].ID)
-		require.NoError(w, got[0].Ack())
-	}
 }
 
 func sameID(w *world) {
@@ -340,46 +324,6 @@ func unsentTaken(w *world) {
 	require.Empty(w, p.Unsent())
 	require.Equal(w, 3, testdb.Stats(w, q).Ready)
 	require.Len(w, reported, 1)
-}
-
-func unsentOnce(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxBody: 10}})
-	for range 20 {
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		const n = 50
-		for i := range n {
-			p.C() <- chanq.Message[string]{Body: fmt.Sprint("too large ", i)}
-		}
-		var mu sync.Mutex
-		seen := map[chanq.ID]int{}
-		note := func(list []chanq.Unsent[string]) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, u := range list {
-				seen[u.Message.ID]++
-			}
-		}
-		var calls sync.WaitGroup
-		for range 3 {
-			calls.Go(func() {
-				for range 10 {
-					note(p.Unsent())
-				}
-			})
-		}
-		calls.Go(func() {
-			var left *chanq.UnsentError[string]
-			if err := p.Close(w.Soon()); err != nil {
-				require.ErrorAs(w, err, &left)
-				note(left.Unsent)
-			}
-		})
-		calls.Wait()
-		require.Len(w, seen, n)
-		for _, times := range seen {
-			require.Equal(w, 1, times)
-		}
-	}
 }
 
 func sendAfterClose(w *world) {

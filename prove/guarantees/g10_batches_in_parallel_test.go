@@ -1,7 +1,6 @@
 package guarantees
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,7 +29,6 @@ var parallelBatches = []test{
 	{"G05_BatchesAreStoredOnceAndInOrderWhateverHangs", groupsAndHangs},
 	{"BatchesWithKeysWaitForTheirPredecessor", keyedGroups},
 	{"AProducerWorksWithOneConnection", groupsOnFewConnections},
-	{"CloseReturnsTheMessagesBehindABatchThatHangs", closeBehindAGroup},
 }
 
 // groupRows is the smallest batch that is inserted ahead of its turn.
@@ -298,38 +296,4 @@ func groupsOnFewConnections(w *world) {
 	require.NoError(w, conn.Close())
 	require.NoError(w, <-w.sendGroups(p, 6))
 	require.Equal(w, chanqadmin.Stats{Ready: 12 * groupRows, Leased: 1}, testdb.Counted(w, q))
-}
-
-func closeBehindAGroup(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	p := testdb.Produce(w, q, groupConfig)
-	gate := make(chan struct{})
-	var held atomic.Int32
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if w.ofSends(op) && held.Add(1) == 1 {
-			return faultdb.Stick(gate)
-		}
-		return faultdb.Fault{}
-	})
-	for _, m := range testdb.Texts(numbers(4 * groupRows)...) {
-		p.C() <- m
-	}
-	w.Eventually("the first group is stuck", func() bool { return held.Load() > 0 })
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	var unsent *chanq.UnsentError[string]
-	require.ErrorAs(w, p.Close(ctx), &unsent)
-	var bodies []string
-	for _, u := range unsent.Unsent {
-		bodies = append(bodies, u.Message.Body)
-	}
-	require.Equal(w, numbers(4*groupRows), bodies, "in the order in which they were sent")
-	close(gate)
-	require.NoError(w, p.Close(w.Soon()), "its goroutines have ended")
-	again := testdb.Produce(w, q, groupConfig)
-	for _, u := range unsent.Unsent {
-		again.C() <- u.Message
-	}
-	require.NoError(w, again.Close(w.Soon()))
-	require.Equal(w, chanqadmin.Stats{Ready: 4 * groupRows}, testdb.Counted(w, q))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +12,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // Ordered queues: messages of a key with one consumer, or with one after another. Tests of
@@ -31,12 +29,10 @@ var ordered = []test{
 	{"G10_AMessageThatExpiredOpensItsKey", keyExpired},
 	{"G10_AMessageThatCannotBeDecodedOpensItsKey", keyUndecodable},
 	{"G10_ACancelledMessageOpensItsKey", keyCancelled},
-	{"G10_AMessageWhoseCancelTxIsRolledBackKeepsItsKeyClosed", keyCancelRolledBack},
 	{"G10_AMessageThatCommitsLateComesBeforeThoseThatWereSentAfterIt", keyLate},
 	{"G10_TheNextOfAKeyWaitsForTheCommitOfAckTx", keyInTx},
 	{"G10_AfterARollbackOfAckTxTheMessageIsRedeliveredFirst", keyRolledBack},
 	{"G10_AMessageWhoseLeaseExpiresIsRedeliveredFirst", keyRanOut},
-	{"G10_AClaimOfUnknownOutcomeIsNotOvertaken", keyClaimLost},
 }
 
 // slowBody is a body whose encoding may take a while.
@@ -228,51 +224,6 @@ func keyCancelled(w *world) {
 	w.ack(w.next(c, "a/2"))
 }
 
-func keyCancelRolledBack(w *world) {
-	w.skipWithoutRowLocks()
-	q := w.keys(chanq.Config{})
-	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	l := w.next(c, "a/1")
-	require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, nil)))
-	require.NoError(w, l.Wait(w.Soon()))
-	_, db := w.Connect()
-	tx, err := db.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	gone, err := q.CancelTx(w.Soon(), tx, ids[0])
-	require.NoError(w, err)
-	require.Len(w, gone, 1)
-	for range 2 { // by claims from the usual position, and by claims from the beginning
-		w.sweeps(q)
-	}
-	w.closed(q, c)
-	require.NoError(w, tx.Rollback())
-	w.sweeps(q)
-	w.closed(q, c)
-	_, err = q.Cancel(w.Soon(), ids[0])
-	require.NoError(w, err)
-	w.ack(w.next(c, "a/2"))
-}
-
-// sweeps makes the only consumer of a queue claim from the beginning, and waits until that claim
-// has ended.
-func (w *world) sweeps(q *chanq.Queue[string]) {
-	w.Helper()
-	var claims atomic.Int64
-	st := w.orderedStatements()
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if readsSlots(op, st) {
-			claims.Add(1)
-		}
-		return faultdb.Fault{}
-	})
-	for n := range int64(2) { // the first claim might already be running
-		q.Wake()
-		w.Eventually("it claims", func() bool { return claims.Load() > n })
-	}
-	w.Faults.Inject(nil)
-}
-
 // keyLate commits a message after messages with greater numbers were handled.
 func keyLate(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
@@ -302,6 +253,8 @@ func keyInTx(w *world) {
 	require.NoError(w, err)
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	if !w.Engine.Dialect.Traits().OneWriter {
+		testdb.Send(w, q, keyed("b", 1, 1)...)
+		w.ack(w.next(c, "b/1"))
 		w.closed(q, c)
 	}
 	require.NoError(w, tx.Commit())
@@ -348,20 +301,4 @@ func keyRanOut(w *world) {
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
 	w.ack(again)
 	w.ack(w.next(c, "a/2"))
-}
-
-// keyClaimLost breaks the connection after a claim was carried out.
-func keyClaimLost(w *world) {
-	q := w.keys(chanq.Config{})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	w.closed(q, c)
-	st := w.orderedStatements()
-	for round := range 3 {
-		strike := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return readsSlots(op, st) })
-		testdb.Send(w, q, keyed("a", 2*round+1, 2*round+1)...)
-		w.Eventually("a claim has failed", func() bool { return strike.Struck() != "" })
-		testdb.Send(w, q, keyed("a", 2*round+2, 2*round+2)...)
-		w.ack(w.next(c, fmt.Sprint("a/", 2*round+1)))
-		w.ack(w.next(c, fmt.Sprint("a/", 2*round+2)))
-	}
 }

@@ -3,7 +3,6 @@ package guarantees
 import (
 	"context"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,70 +16,11 @@ import (
 )
 
 var buffers = []test{
-	{"G11_AProducersBufferIsBoundedInBytes", bufferBytes},
-	{"G11_AReaderThatStopsReadingBoundsThePrefetch", stopsReading},
 	{"G11_PrefetchIsBoundedInBytes", prefetchBytes},
 	{"G11_LeasesThatAReaderKeepsDelayNoOtherMessage", settlesNothing},
 	{"G11_TheBacklogOfSettlesIsBoundedAndPausesClaims", settleBacklog},
 	{"AClaimAsksForNoMoreThanReadersTookLately", adaptive},
 	{"AConsumerUsesThreeConnectionsAtMost", threeConnections},
-}
-
-func bufferBytes(w *world) {
-	const (
-		buffer = 10_000
-		size   = 1000 + 256          // per message in the buffer
-		most   = buffer/size + 1 + 2 // includes the batch being written and the messages that the producer holds
-	)
-	q := w.Queue("work", chanq.Config{})
-	gate := make(chan struct{})
-	st := w.Statements("work")
-	hit := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return enqueues(op, st) })
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: buffer, BatchRows: 1})
-	message := chanq.Message[string]{Body: strings.Repeat("x", 1000)}
-	var handed atomic.Int32
-	var sender sync.WaitGroup
-	sender.Go(func() {
-		for handed.Load() < 100 {
-			select {
-			case p.C() <- message:
-				handed.Add(1)
-			case <-p.Done():
-				return
-			}
-		}
-	})
-	w.Eventually("the buffer is full", func() bool { return hit.Struck() != "" && handed.Load() >= buffer/size })
-	for range 10 {
-		ended, end := context.WithTimeout(context.Background(), 5*time.Millisecond)
-		_, err := p.Send(ended, message)
-		end()
-		require.ErrorIs(w, err, context.DeadlineExceeded, "a send waits for room")
-		var op *chanq.OpError
-		require.ErrorAs(w, err, &op)
-		require.False(w, op.Unknown, "and the message is known not to be stored")
-	}
-	require.LessOrEqual(w, int(handed.Load()), most)
-	close(gate)
-	sender.Wait()
-	require.NoError(w, p.Close(w.Soon()))
-	require.Equal(w, 100, testdb.Stats(w, q).Ready, "afterwards the buffer has room again")
-}
-
-func stopsReading(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(300)...)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 20})
-	for _, l := range testdb.Take(w, c, 150) {
-		require.NoError(w, l.Ack())
-		require.LessOrEqual(w, c.Stats().Buffered, 20)
-	}
-	require.NoError(w, c.Flush(w.Soon()))
-	// There are no reads from here on.
-	w.Eventually("the buffer is as full as it gets", func() bool { return c.Stats().Buffered > 10 })
-	w.Eventually("no more is held", func() bool { return c.Stats().Held <= 20 }) // a lease on its way may count twice
-	require.GreaterOrEqual(w, testdb.Stats(w, q).Ready, 130)
-	require.Len(w, testdb.Take(w, c, 150), 150, "and the consumer continues when the channel is read")
 }
 
 func prefetchBytes(w *world) {

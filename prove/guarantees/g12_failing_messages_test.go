@@ -1,9 +1,12 @@
 package guarantees
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +34,26 @@ func (w *world) classesAlone() []sqlbatch.Class {
 	}
 	few := []sqlbatch.Class{sqlbatch.Refused, outOfTime}
 	return testdb.Of(few, append(few, sqlbatch.RolledBack, sqlbatch.Unknown))
+}
+
+// slowTry is the timeout of statements in these tests.
+const slowTry = time.Second
+
+// names reports whether an argument of a statement contains the ID of a message.
+func names(op faultdb.Op, id chanq.ID) bool {
+	for _, arg := range op.Args {
+		switch v := arg.Value.(type) {
+		case []byte:
+			if bytes.Contains(v, id[:]) {
+				return true
+			}
+		case string:
+			if strings.Contains(v, hex.EncodeToString(id[:])) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // sendGaveUp makes each statement that stores a certain message fail until its Send gives up.

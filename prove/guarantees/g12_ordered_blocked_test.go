@@ -26,13 +26,11 @@ var orderedBlocked = []test{
 	{"G12_ManyMessagesBehindManyHeldKeysDelayNoOtherKey", func(w *world) { keysInFront(w, 60, 300) }},
 	{"G11_KeysThatWaitForARetryTakeNoRoomOfOthers", keysThatFail},
 	{"G10_ARedriveAtAnyMomentIsNotOvertaken", keyRedrivenAtAnyMoment},
-	{"G11_AnAckTxBlocksItsKeyAlone", keyInLongTx},
 	{"G10_AKeyHeldByADeadMessageThatWasSentAgainOpensWhenTheDeadOneIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
 	{"StopWhenIdleWaitsForTheSlotsOfItsFormerMembership", keysOfFormerMembership},
 	{"G12_ALockedRowOfAnotherTableThanTheMessagesLosesNoLease", keysBesideLocks},
-	{"G10_ANumberThatIsAssignedAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
 }
 
 // keySlow has a key with many messages whose first message is being handled.
@@ -202,34 +200,6 @@ func (w *world) redrivenAt(name string, n int, lapsed, applied bool) (more bool)
 	return more
 }
 
-// keyInLongTx has a slot with a backlog and a transaction that acks a message and stays open during a read from the beginning.
-func keyInLongTx(w *world) {
-	w.skipWithoutRowLocks()
-	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
-	testdb.Send(w, q, slices.Concat(keyed("a", 1, 2), keyed("b", 1, 2), keyed("c", 1, 2))...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-	l := w.next(c, "a/1")
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	require.NoError(w, l.AckTx(w.Soon(), tx))
-	for _, body := range []string{"b/1", "c/1", "b/2", "c/2"} {
-		w.ack(w.next(c, body))
-	}
-	for i := range 12 {
-		began := time.Now()
-		testdb.Send(w, q, keyed(fmt.Sprint("d", i), 1, 2)...)
-		for n := range 2 {
-			w.ack(w.next(c, fmt.Sprint("d", i, "/", n+1)))
-		}
-		if w.Engine.Bubble {
-			require.Less(w, time.Since(began), 2*time.Second)
-		}
-		w.pass(time.Second)
-	}
-	require.NoError(w, tx.Commit())
-	w.ack(w.next(c, "a/2"))
-}
-
 // keyHeldTwice sends a dead message again with its ID: a redrive leaves the dead message.
 func keyHeldTwice(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{DeadKey: chanq.DeadKeyHolds}})
@@ -395,27 +365,4 @@ func keysBesideLocks(w *world) {
 		require.Equal(w, 1, l.Attempt)
 		w.ack(l)
 	}
-}
-
-// keyRenumbered gives a message a number below those already read, while its consumer has no session. On PostgreSQL this can happen with a
-// number drawn by a transaction that was rolled back before a server crash.
-func keyRenumbered(w *world) {
-	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
-	faults, db := w.Connect()
-	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 1}}), chanq.ConsumerConfig{LeaseFor: time.Minute})
-	for i := range 5 {
-		testdb.Send(w, q, keyed("a", i+1, i+1)...)
-		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
-	}
-	w.pass(time.Second) // the watermark passes these messages
-	broken := w.Broken(false)
-	faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
-	faults.CutAll(w.Failure(sqlbatch.Unknown))
-	w.pass(3 * time.Second) // meanwhile the consumer tries to read
-	id := testdb.Send(w, q, keyed("a", 6, 6)...)[0]
-	w.Exec("UPDATE chanq_work SET seq = 2 WHERE id = " + w.sqlID(id))
-	testdb.Send(w, q, keyed("a", 7, 7)...)
-	faults.Inject(nil)
-	w.ack(w.next(c, "a/6"))
-	w.ack(w.next(c, "a/7"))
 }

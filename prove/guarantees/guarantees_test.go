@@ -24,7 +24,7 @@ func run(t *testing.T, e testdb.Engine) {
 	t.Parallel()
 	for _, suite := range [][]test{
 		delivery, leasing, cancelling, settling, stopping, draining, handleBatches, sending, dedupKeys, onDuplicate, transacting, inTx, queueSend, plainOrder, catchUp, buffers, reading, piping,
-		admin, adminSelections, queueEmpty, stopWhenIdle, adminWhileUsed, runNow, rejectedDatabases, outages, hangingDrivers, hangingStatements, slowStatements, failingMessages, blockedPipes, sessions, userFunctions, hooks, middleware, wrappedDrivers, codecs, contexts, processes, claiming, expiredLeases, crashes, messageTTL, consumerRecords, keptLeases, queueDrop, parallelBatches, largeClaims, waking, wakingStatements, wakingSlots,
+		admin, adminSelections, queueEmpty, stopWhenIdle, adminWhileUsed, runNow, rejectedDatabases, outages, hangingDrivers, hangingStatements, failingMessages, blockedPipes, sessions, userFunctions, hooks, middleware, wrappedDrivers, codecs, contexts, processes, claiming, expiredLeases, crashes, messageTTL, consumerRecords, keptLeases, queueDrop, parallelBatches, largeClaims, waking, wakingStatements, wakingSlots,
 		queueKinds, queueSpecs, ordered, orderedReading, orderedReads, orderedConsumers, orderedSlots, orderedLostLeases, orderedBlocked, orderedLocks, foreign, viewAndProcedure, packageTables,
 	} {
 		for _, c := range suite {
@@ -89,15 +89,12 @@ var over20s = map[string]bool{
 	"G12_APollThatHangsLosesNoLease":                             true,
 	"G12_AMessageThatMakesClaimsHangDelaysItselfOnly":            true,
 	"G12_ARecurringTaskThatHangsLosesNoLease":                    true,
-	"G12_ASettleIsStoredThoughItsExtensionsTakeLong":             true,
 	"G12_AStatementOfClaimsThatHangsLosesNoLease":                true,
 	"G12_AnExtendThatHangsLosesNoLease":                          true,
 	"G12_AnExtensionThatHangsLosesNoLease":                       true,
-	"G12_AnExtensionThatTakesLongLosesNoOtherLease":              true,
 	"G12_MessagesOvertakeOneWhoseContentsDoNotArrive":            true,
 	"MaxExtendCountsFromWhenAReaderTakesTheMessage":              true,
 	"NoLeaseInTheBufferExpiresDuringALongJob":                    true,
-	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":          true,
 	"StopWhenIdleFindsMessagesBeforeTheHead":                     true,
 	"TheHistoryHasHowLongMessagesHadBeenDue":                     true,
 }
@@ -128,7 +125,6 @@ var clientSide = map[string]bool{
 	"G12_AnExtensionThatTakesLongLosesNoOtherLease":                true,
 	"HandleBatchesChecksItsArguments":                              true,
 	"HandleBatchesContinuesAfterAPanicAndAChangedBatch":            true,
-	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":            true,
 	"StatsAreExactWhateverTheOtherStatesHold":                      true,
 	"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue":                 true,
 	"StopWhenIdleEndsOnceAllThatIsDueIsHandled":                    true,

@@ -16,7 +16,6 @@ import (
 
 var reading = []test{
 	{"ABreakFromAllStopsAndReleasesTheRest", allStops},
-	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
 	{"BatchesAreFullWhileMessagesWaitAndShortAfterTheLinger", batches},
 	{"AWaitForMoreIsOverWhenItsContextIsCancelledOrTheConsumerStops", batchesEnd},
 	{"ReceiveWaitsForTheFirstAndReturnsWhatIsThere", receive},
@@ -40,26 +39,6 @@ func allStops(w *world) {
 	for range c.All() {
 		require.Fail(w, "the channel is closed")
 	}
-}
-
-func allSkips(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	sent := testdb.Send(w, q, testdb.Texts("taken", "lost", "kept")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
-	for l := range c.All() {
-		require.NotEqual(w, "lost", l.Body)
-		if l.Body == "taken" {
-			w.Eventually("the others are buffered", func() bool { return c.Stats().Buffered == 2 })
-			_, err := q.Cancel(w.Soon(), sent[1])
-			require.NoError(w, err)
-			w.Eventually("the loss is detected", func() bool { return c.Stats().Held == 2 })
-		}
-		require.NoError(w, l.Ack())
-		if l.Body == "kept" {
-			break
-		}
-	}
-	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
 func batches(w *world) {

@@ -20,11 +20,8 @@ import (
 var waking = []test{
 	{"ACommitAtAnyMomentWakesAConsumerThatIsAboutToSleep", wakingAtAnyMoment},
 	{"EveryChangeThatLeavesSomethingToClaimNotifies", ringing},
-	{"ANotificationOfALateCommitFindsIt", ringingLate},
-	{"AConsumerWhoseReadersAreBusyListensToNoNotifier", busyReaders},
 	{"ANotifierWhoseChannelsAreClosedIsAskedOncePerSecond", deafNotifiers},
 	{"AConsumerThatStopsPassesOnItsNotification", handingOn},
-	{"ABatchThatMightBeStoredNotifies", ringingUnknown},
 	{"APollingConsumerLeavesAMessageToTheOneThatIsNotified", leavingToOthers},
 }
 
@@ -282,73 +279,6 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// ringingLate: a transaction sends a message long before another message is claimed, and commits
-// later. The consumer is then beyond its position.
-func ringingLate(w *world) {
-	w.Open()
-	if w.Engine.Dialect.Traits().OneWriter {
-		w.Skip("there is one writer: sends wait for an open transaction")
-	}
-	b := &board{}
-	gate := make(chan struct{}, 1) // blocks the consumer after a claim
-	defer close(gate)
-	q := w.Queue("work", chanq.Config{Notifier: b, Hooks: chanq.Hooks{Claimed: func(chanq.ClaimedEvent) { <-gate }}})
-	_, elsewhere := w.Connect()
-	sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Notifier: b})
-	c := testdb.Start(w, q, seldom)
-	late := func() (looks int64) {
-		tx, err := elsewhere.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
-		require.NoError(w, err)
-		w.pass(2 * sqlbatch.HeadMargin)
-		w.asleep(c, b)
-		gate <- struct{}{}
-		testdb.Send(w, sends, testdb.Texts("early")...)
-		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-		w.asleep(c, b)
-		before := c.Stats().Looks
-		require.NoError(w, tx.Commit())
-		sends.Wake()
-		l := testdb.Take(w, c, 1)[0]
-		require.Equal(w, "late", l.Body)
-		looks = c.Stats().Looks - before
-		require.NoError(w, l.Ack())
-		gate <- struct{}{}
-		return looks
-	}
-	w.Eventually("the first poll finds it, unless another poll is due at that moment", func() bool { return late() <= 1 })
-}
-
-func busyReaders(w *world) {
-	b := &board{}
-	q := w.Queue("work", chanq.Config{Notifier: b})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour})
-	listens := func(want int) {
-		w.Eventually("this number of consumers listens", func() bool { _, _, n := b.count(); return n == want })
-	}
-	w.asleep(c, b)
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	listens(0)
-	for _, l := range testdb.Take(w, c, 2) {
-		require.NoError(w, l.Ack())
-	}
-	testdb.Send(w, q, testdb.Texts("c")...)
-	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-	listens(1)
-	require.NoError(w, c.Shutdown(w.Soon()))
-	listens(0)
-
-	small := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: time.Hour, Prefetch: 4})
-	w.asleep(small, b)
-	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // there is no room in the buffer for another claim
-	listens(0)
-	for _, l := range testdb.Take(w, small, 4) {
-		require.NoError(w, l.Ack())
-	}
-	listens(1)
-}
-
 // deaf is a Notifier whose channels are closed.
 type deaf struct {
 	board
@@ -403,34 +333,6 @@ func handingOn(w *world) {
 	after, _, listening := b.count()
 	require.Equal(w, before+1, after)
 	require.Zero(w, listening)
-}
-
-// ringingUnknown: the producer gives up without knowing the outcome.
-func ringingUnknown(w *world) {
-	b := &board{}
-	q := w.Queue("work", chanq.Config{Notifier: b})
-	st := w.Statements("work")
-	p, err := q.Producer(w.Soon(), chanq.ProducerConfig{})
-	require.NoError(w, err)
-	var struck atomic.Int64
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if struck.Load() == 0 && !enqueues(op, st) {
-			return faultdb.Fault{}
-		}
-		return w.Broken(struck.Add(1) == 1)
-	})
-	sent := make(chan error, 1)
-	go func() { // ends with Close
-		_, err := p.Send(w.Context(), chanq.Message[string]{Body: "a"})
-		sent <- err
-	}()
-	w.Eventually("the message is stored, and the INSERT is repeated", func() bool { return struck.Load() > 1 })
-	ctx, cancel := context.WithCancel(w.Context())
-	cancel()
-	_ = p.Close(ctx)
-	require.Error(w, testdb.Receive(w, sent, "an outcome"))
-	w.Eventually("the producer notifies", func() bool { notified, _, _ := b.count(); return notified > 0 })
-	w.Faults.Inject(nil)
 }
 
 // leavingToOthers: a consumer that listens without getting notifications sees a message in a poll.
