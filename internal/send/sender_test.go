@@ -389,6 +389,7 @@ func TestGiveUpWaitsForNoStatement(t *testing.T) {
 			require.True(t, o.Unknown)
 		}
 		require.Less(t, time.Since(began), time.Second)
+		require.Equal(t, 5, f.notified, "of what might be stored")
 		require.ErrorIs(t, f.send(t.Context(), 5, 5, nil)[0].Err, batch.ErrClosed)
 	})
 }
