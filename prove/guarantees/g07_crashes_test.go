@@ -37,24 +37,15 @@ var crashes = append([]test{
 }, poisonTests()...)
 
 func poisonTests() (tests []test) {
-	for _, where := range []string{"reading", "decoding", "handler", "ack"} {
-		tests = append(tests, test{
-			"G07_OnlyThePoisonMessageIsDeadLettered_in=" + where,
-			func(w *world) { onePoison(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}}, false) },
-		}, test{
-			"G07_OnlyThePoisonMessageIsDeadLetteredThoughConsumersStopWhenIdle_in=" + where,
-			func(w *world) { onePoison(w, where, chanq.Config{}, true) },
-		}, test{
-			"G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLettered_in=" + where,
-			func(w *world) {
-				onePoison(w, where, chanq.Config{Spec: chanq.Spec{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4}}, false)
-			},
-		}, test{
-			"G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLetteredThoughConsumersStopWhenIdle_in=" + where,
-			func(w *world) {
-				onePoison(w, where, chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 4}}, true)
-			},
-		})
+	for name, cfg := range map[string]chanq.Config{
+		"G07_OnlyThePoisonMessageIsDeadLettered_in=": {}, "G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLettered_in=": orderedConfig,
+	} {
+		idle := strings.Replace(name, "_in", "ThoughConsumersStopWhenIdle_in", 1) + "handler"
+		tests = append(tests, test{idle, func(w *world) { onePoison(w, "handler", cfg, true) }})
+		cfg.MaxAttempts = 1
+		for _, where := range []string{"reading", "decoding", "handler", "ack"} {
+			tests = append(tests, test{name + where, func(w *world) { onePoison(w, where, cfg, false) }})
+		}
 	}
 	return tests
 }

@@ -47,7 +47,8 @@ func run(t *testing.T, e testdb.Engine) {
 				if !e.Bubble && (over20s[c.name] || counted[c.name] || isVariant(c.name)) {
 					testdb.Soak(t)
 				}
-				if e.Name == testdb.SQLiteFile.Name && isVariant(c.name) && !strings.Contains(c.name, "_in=handler") {
+				again := e.Name == testdb.SQLiteFile.Name || e.Name == testdb.EmulatorVersions.Name
+				if again && isVariant(c.name) && !strings.Contains(c.name, "_in=handler") {
 					testdb.Soak(t) // half an hour of polls each, which run in memory as well
 				}
 				testdb.Run(t, e, func(w *testdb.World) { c.run(&world{w}) })
