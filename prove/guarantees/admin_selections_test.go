@@ -284,10 +284,8 @@ func redriveBesideASend(w *world) {
 		kill(w, q, chanq.Message[string]{DedupKey: key, Body: key})
 		pass(10 * time.Millisecond) // they die in this order
 	}
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{DedupKey: "first", Body: "new"})
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
+	w.sendTx(q, tx, chanq.Message[string]{DedupKey: "first", Body: "new"})
 	committed := make(chan error, 1)
 	go func() {
 		pass(time.Second) // the first step waits for it meanwhile

@@ -68,8 +68,7 @@ func keepsType(w *world) {
 		take(func(l *testdb.Held[string]) error { return l.Nack(chanq.DeadLetter(errors.New("over"))) })
 		w.Eventually("both are dead", func() bool { return testdb.Stats(w, q).Dead == 2 })
 		require.Equal(w, want, types(stored))
-		_, err := testdb.RedriveIDs(w.Soon(), q, ids...)
-		require.NoError(w, err)
+		w.redriveIDs(q, ids...)
 		require.Equal(w, want, types(stored))
 		take(func(l *testdb.Held[string]) error { return l.Ack() })
 		w.Eventually("both are done", func() bool { return testdb.Stats(w, q).Done == 2 })
@@ -108,8 +107,7 @@ func deathsAreGrouped(w *world) {
 		require.Equal(w, dead["a"].Fingerprint, dead["d"].Fingerprint)
 		require.NotEqual(w, dead["a"].Fingerprint, dead["c"].Fingerprint)
 		require.Empty(w, dead["e"].Fingerprint, "there was no error")
-		_, err = testdb.RedriveIDs(w.Soon(), q, dead["a"].ID)
-		require.NoError(w, err)
+		w.redriveIDs(q, dead["a"].ID)
 		again := testdb.Get(w, q, dead["a"].ID)
 		require.Zero(w, again.Cause)
 		require.Empty(w, again.Fingerprint)
@@ -157,15 +155,13 @@ func peek(w *world) {
 	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 	byState := oneOfEach(w, q)
 	for _, s := range states {
-		entries, err := testdb.Peek(w.Soon(), q, s, 10)
-		require.NoError(w, err)
+		entries := w.peek(q, s, 10)
 		require.Len(w, entries, 1, s)
 		require.Equal(w, byState[s], entries[0].ID, s)
 		require.Equal(w, testdb.Get(w, q, byState[s]), entries[0], s)
 	}
 	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 2)
-	require.NoError(w, err)
+	entries := w.peek(q, chanqadmin.StateReady, 2)
 	require.Len(w, entries, 2)
 	require.Equal(w, "ready", string(entries[0].Body))
 	for _, bad := range []func() error{
@@ -206,8 +202,7 @@ func peekPages(w *world) {
 				remove = func(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) { return testdb.PurgeIDs(ctx, q, ids...) }
 			}
 		}
-		all, err := testdb.Peek(w.Soon(), q, s, 1000)
-		require.NoError(w, err)
+		all := w.peek(q, s, 1000)
 		require.Len(w, all, len(ms))
 
 		var stay, shown []chanq.ID
@@ -300,8 +295,7 @@ func purge(w *world) {
 	for _, s := range states {
 		q := w.Queue(string(s)+"_purge", chanq.Config{Spec: chanq.Spec{Retain: time.Hour}})
 		byState := oneOfEach(w, q)
-		n, err := testdb.Purge(w.Soon(), q, s)
-		require.NoError(w, err)
+		n := w.purge(q, s)
 		require.Equal(w, 1, n, s)
 		for other, id := range byState {
 			if other == s {
@@ -359,12 +353,10 @@ func operateBehind(w *world) {
 	require.Equal(w, ids[:1000], first)
 	require.Equal(w, append(slices.Clone(ids[1000:1050]), ids[1051:2001]...), idsOf(testdb.PeekAfter(w.Soon(), q, testdb.Get(w, q, ids[999]), 1000)))
 
-	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateScheduled)
-	require.NoError(w, err)
+	n := w.purge(q, chanqadmin.StateScheduled)
 	require.Equal(w, 2, n)
 	require.Equal(w, 2198, testdb.Stats(w, q).Ready)
-	n, err = testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
-	require.NoError(w, err)
+	n = w.purge(q, chanqadmin.StateReady)
 	require.Equal(w, 2198, n)
 }
 
@@ -378,8 +370,7 @@ func purgeBehind(w *world) {
 		batch[i].Delay = time.Hour
 	}
 	testdb.Send(w, q, batch...)
-	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateLeased)
-	require.NoError(w, err)
+	n := w.purge(q, chanqadmin.StateLeased)
 	require.Equal(w, 1, n)
 }
 
@@ -398,8 +389,7 @@ func redrive(w *world) {
 	q := w.Queue("work", alone)
 	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
 	before := testdb.Get(w, q, ids[0])
-	n, err := testdb.Redrive(w.Soon(), q, 2)
-	require.NoError(w, err)
+	n := w.redrive(q, 2)
 	require.Equal(w, 2, n)
 	require.Equal(w, chanqadmin.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q))
 	e := testdb.Get(w, q, ids[0])
@@ -408,8 +398,7 @@ func redrive(w *world) {
 	require.Equal(w, "killed", e.LastError, "the error is kept")
 	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
 	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
-	n, err = testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	n = w.redrive(q, 0)
 	require.Equal(w, 1, n)
 	got := testdb.Leases(testdb.Lease(w, q, 3, time.Hour))
 	require.ElementsMatch(w, []string{"a", "b", "c"}, testdb.Bodies(got))
@@ -418,8 +407,7 @@ func redrive(w *world) {
 	c := paused(w, q)
 	require.NoError(w, got[0].Nack(chanq.DeadLetter(nil)))
 	require.NoError(w, got[0].Wait(w.Soon()))
-	_, err = testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	w.redrive(q, 0)
 	require.Equal(w, got[0].ID, w.woken(c).ID, "consumers of this process are woken")
 }
 
@@ -431,12 +419,10 @@ func redriveAll(w *world) {
 	for range 3 {
 		kill(w, q, testdb.Texts(make([]string, 400)...)...)
 	}
-	n, err := testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	n := w.redrive(q, 0)
 	require.Equal(w, 1201, n)
 	require.Equal(w, chanqadmin.Stats{Ready: 1201, Dead: 1}, testdb.Counted(w, q), "one of the two must stay dead")
-	n, err = testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	n = w.redrive(q, 0)
 	require.Zero(w, n)
 }
 
@@ -537,8 +523,7 @@ func isolation(w *world) {
 	l := testdb.Lease(w, b, 1, time.Minute)[0]
 	require.Equal(w, "b", l.Body)
 	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
-	n, err := testdb.Redrive(w.Soon(), a, 0)
-	require.NoError(w, err)
+	n := w.redrive(a, 0)
 	require.Zero(w, n)
 	require.Equal(w, chanqadmin.Stats{Paused: true}, testdb.Counted(w, a))
 	require.Equal(w, chanqadmin.Stats{Dead: 1}, testdb.Counted(w, b))

@@ -56,13 +56,11 @@ func purgeBesideProducers(w *world) {
 	between(w, 1, w.Statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{}), func() {
 		testdb.Send(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
-	require.NoError(w, err)
+	n := w.purge(q, chanqadmin.StateReady)
 	require.Equal(w, before, n, "later messages stay")
 	require.Equal(w, chanqadmin.Stats{Ready: later}, testdb.Counted(w, q))
 	w.Faults.Inject(nil)
-	n, err = testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
-	require.NoError(w, err)
+	n = w.purge(q, chanqadmin.StateReady)
 	require.Equal(w, later, n)
 }
 
@@ -75,8 +73,7 @@ func purgeBesideTheDying(w *world) {
 	between(w, 2, w.Statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{}), func() {
 		kill(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateDead)
-	require.NoError(w, err)
+	n := w.purge(q, chanqadmin.StateDead)
 	require.Equal(w, before, n, "messages that died later stay")
 	require.Equal(w, chanqadmin.Stats{Dead: later}, testdb.Counted(w, q))
 }
@@ -99,14 +96,12 @@ func redriveBesideTheDying(w *world) {
 	}
 	st := w.Statements("work")
 	between(w, 2, st.Redrive(1, nil, sqlbatch.Window{}), killAgain)
-	n, err := testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	n := w.redrive(q, 0)
 	require.Equal(w, dead, n)
 	require.Equal(w, chanqadmin.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "messages that died again stay dead")
 
 	w.Faults.Inject(nil)
-	_, err = testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	w.redrive(q, 0)
 	for range dead / 200 {
 		killAgain()
 	}
@@ -114,8 +109,7 @@ func redriveBesideTheDying(w *world) {
 	killed = 0
 	chunks := (dead + w.Engine.Dialect.Traits().FindIDs - 1) / w.Engine.Dialect.Traits().FindIDs
 	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // at this statement the list of IDs repeats
-	moved, err := testdb.RedriveIDs(w.Soon(), q, append(ids, ids...)...)
-	require.NoError(w, err)
+	moved := w.redriveIDs(q, append(ids, ids...)...)
 	require.ElementsMatch(w, ids, moved, "each message is moved once")
 }
 
@@ -130,8 +124,7 @@ func redriveBesideItsKey(w *world) {
 	between(w, 2, w.Statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
 		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].Nack(chanq.DeadLetter(errors.New("again"))))
 	})
-	n, err := testdb.Redrive(w.Soon(), q, 0)
-	require.NoError(w, err)
+	n := w.redrive(q, 0)
 	require.Equal(w, 2, n)
 	w.requireState(q, first, chanqadmin.StateDead)
 	w.requireState(q, second, chanqadmin.StateReady)
@@ -160,8 +153,7 @@ func redriveBesideAnother(w *world) {
 	for _, take := range []func(*sql.Tx) chanq.ID{send, redriveBefore} {
 		for _, all := range []bool{true, false} {
 			dead := kill(w, q, keyed)[0]
-			tx, err := db.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
+			tx := w.begin(db)
 			live := take(tx)
 			done := make(chan error, 1)
 			go func() {
@@ -202,13 +194,11 @@ func redriveInParts(w *world) {
 	for range 3 {
 		ids = append(ids, kill(w, q, testdb.Texts(make([]string, 400)...)...)...)
 	}
-	n, err := testdb.Redrive(w.Soon(), q, 1100)
-	require.NoError(w, err)
+	n := w.redrive(q, 1100)
 	require.Equal(w, 1100, n)
 	require.Equal(w, chanqadmin.Stats{Ready: 1100, Dead: 100}, testdb.Counted(w, q))
 	w.requireState(q, ids[799], chanqadmin.StateReady)
-	twice, err := testdb.RedriveIDs(w.Soon(), q, append(ids, ids...)...)
-	require.NoError(w, err)
+	twice := w.redriveIDs(q, append(ids, ids...)...)
 	require.Len(w, twice, 100, "a message that is named twice is moved once")
 }
 
@@ -235,12 +225,10 @@ func statsBesideMany(w *world) {
 		w.Hold(q.Name(), 500, 24*time.Hour)
 	}
 	require.Equal(w, chanqadmin.Stats{Scheduled: few, Leased: limit}, testdb.Counted(w, q), "few scheduled behind many leased")
-	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateScheduled, 1000)
-	require.NoError(w, err)
+	entries := w.peek(q, chanqadmin.StateScheduled, 1000)
 	require.Len(w, entries, few)
 
-	n, err := testdb.Purge(w.Soon(), q, chanqadmin.StateLeased)
-	require.NoError(w, err)
+	n := w.purge(q, chanqadmin.StateLeased)
 	require.Equal(w, many, n)
 	testdb.Send(w, q, some(few, 0)...)
 	w.Hold(q.Name(), few, 72*time.Hour)
@@ -248,7 +236,6 @@ func statsBesideMany(w *world) {
 		testdb.Send(w, q, some(1500, time.Hour)...)
 	}
 	require.Equal(w, chanqadmin.Stats{Scheduled: limit, Leased: few}, testdb.Counted(w, q), "few leased behind many scheduled")
-	entries, err = testdb.Peek(w.Soon(), q, chanqadmin.StateLeased, 1000)
-	require.NoError(w, err)
+	entries = w.peek(q, chanqadmin.StateLeased, 1000)
 	require.Len(w, entries, few)
 }

@@ -258,10 +258,9 @@ func ackTxOrCancel(w *world) {
 						return faultdb.Fault{}
 					})
 				}
-				first, err := w.DB.BeginTx(w.Soon(), nil)
-				require.NoError(w, err)
+				first := w.begin(w.DB)
 				var found []chanq.ID
-				var acked error
+				var acked, err error
 				over := make(chan struct{})
 				end := first.Rollback
 				if commit {
@@ -282,8 +281,7 @@ func ackTxOrCancel(w *world) {
 					listen(faults, func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
 					go func() {
 						defer close(over)
-						later, err := db.BeginTx(w.Soon(), nil)
-						require.NoError(w, err)
+						later := w.begin(db)
 						if acked = ack(later); acked != nil {
 							require.NoError(w, later.Rollback())
 						} else {
@@ -333,9 +331,8 @@ func cancelTxEndsHandler(w *world) {
 			id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 			l := testdb.Take(w, c, 1)[0]
-			tx, err := w.DB.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
-			_, err = q.CancelTx(w.Soon(), tx, id)
+			tx := w.begin(w.DB)
+			_, err := q.CancelTx(w.Soon(), tx, id)
 			require.NoError(w, err)
 			w.lives(l.Context())
 			if !commit {

@@ -224,8 +224,7 @@ func textIsKept(w *world) {
 	const name, says = "resum\xe9.pdf", "Message.Body: guarantees.note.Text is not UTF-8"
 	_, err := q.Send(w.Soon(), notes("first", name)...)
 	require.ErrorContains(w, err, says)
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	_, err = q.SendTx(w.Soon(), tx, notes(name)...)
 	require.ErrorContains(w, err, says)
 	require.NoError(w, tx.Commit())

@@ -182,8 +182,7 @@ func duplicateThatPasses(w *world) {
 	require.False(w, r.Duplicate)
 	w.requireState(q, r.ID, chanqadmin.StateReady)
 
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	twice()
 	receipts, err := q.SendTx(w.Soon(), tx, chanq.Message[string]{DedupKey: "a"}, chanq.Message[string]{DedupKey: "b"})
 	require.NoError(w, err)
@@ -222,8 +221,7 @@ func undecidedKey(w *world) {
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "later"})
 	require.NoError(w, err, "later sends succeed")
 
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{DedupKey: "odd"})
 	require.ErrorContains(w, err, `dedup key "odd"`)
 	require.NoError(w, tx.Rollback())
@@ -238,8 +236,7 @@ func dedupInTransactions(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	begin := func() *sql.Tx {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		return tx
 	}
 	first, second := begin(), begin()

@@ -24,8 +24,7 @@ var byAHolder = []struct {
 	{"dead-letter", func(_ *world, l *chanq.Lease[string]) error { return l.Nack(chanq.DeadLetter(errors.New("enough"))) }},
 	{"extend", func(w *world, l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Hour) }},
 	{"ack in a transaction", func(w *world, l *chanq.Lease[string]) error {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		outcome := l.AckTx(w.Soon(), tx)
 		require.NoError(w, tx.Commit())
 		return outcome

@@ -83,8 +83,7 @@ func formerHolder(w *world) {
 		id := testdb.Send(w, q, testdb.Texts("in a transaction")...)[0]
 		former := testdb.Lease(w, q, 1, formerLease)[0]
 		holder := testdb.Lease(w, q, 1, time.Minute)[0]
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		require.ErrorIs(w, former.AckTx(w.Soon(), tx), chanq.ErrLeaseLost)
 		require.NoError(w, tx.Commit())
 		require.Equal(w, chanqadmin.StateLeased, testdb.Get(w, q, id).State)

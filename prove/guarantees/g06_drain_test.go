@@ -491,8 +491,7 @@ func endInTx(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	leases := testdb.Take(w, c, 3)
 	require.NoError(w, leases[0].Ack())
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.NoError(w, leases[1].AckTx(w.Soon(), tx))
 	if w.Engine.Dialect.Traits().OneWriter {
 		require.NoError(w, tx.Commit()) // other writes wait for the commit

@@ -225,8 +225,7 @@ func shutdownAgain(w *world) {
 
 // acksInTx acks a lease in a transaction, and returns its rollback.
 func (w *world) acksInTx(l *chanq.Lease[string]) (rollback func()) {
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	return func() { require.NoError(w, tx.Rollback()) }
 }
@@ -278,8 +277,7 @@ func stopsInTx(w *world) {
 		w.requireState(q, id, s.state)
 		if s.state != "" {
 			require.Equal(w, s.attempts, testdb.Get(w, q, id).Attempts, how)
-			purged, err := testdb.Purge(w.Soon(), q, s.state)
-			require.NoError(w, err)
+			purged := w.purge(q, s.state)
 			require.Equal(w, 1, purged)
 		}
 	}

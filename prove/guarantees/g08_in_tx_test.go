@@ -268,11 +268,9 @@ func inTxOther(w *world) {
 	testdb.Send(w, q, testdb.Texts("a")...)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	before := b.notified()
-	own, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	own := w.begin(w.DB)
 	require.NoError(w, l.AckTx(w.Soon(), own))
-	_, err = q.SendTx(w.Soon(), own, testdb.Texts("own")...)
-	require.NoError(w, err)
+	w.sendTx(q, own, testdb.Texts("own")...)
 	require.NoError(w, own.Commit())
 	require.ErrorContains(w, l.Wait(w.Soon()), "its commit is the outcome")
 	require.Equal(w, before, b.notified())
@@ -286,8 +284,7 @@ func inTxOther(w *world) {
 	require.Equal(w, before, b.notified(), "as in a transaction of the caller")
 	require.Equal(w, chanqadmin.Stats{Ready: 1}, testdb.Counted(w, q))
 	if !w.Engine.Dialect.Traits().OneWriter {
-		other, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		other := w.begin(w.DB)
 		require.NoError(w, chanq.InTx(w.Soon(), w.DB, func(ctx context.Context, _ *sql.Tx) error {
 			_, err := q.SendTx(ctx, other, testdb.Texts("rolled back")...)
 			return err

@@ -51,18 +51,15 @@ func sendTxElsewhere(w *world) {
 				return nil
 			})
 			require.NoError(w, err, "the transaction goes on")
-			tx, err := other.DB.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
+			tx := w.begin(other.DB)
 			_, err = q.SendTx(w.Soon(), wrapped{tx}, m)
 			require.ErrorContains(w, err, "another database")
 			require.NoError(w, tx.Commit())
 		}
 		require.Zero(w, testdb.Stats(other, theirs).Ready)
 		again := testdb.OpenOn[string](w, w.DB, name, chanq.Config{})
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		_, err = again.SendTx(w.Soon(), tx, chanq.Msg("here"))
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
+		w.sendTx(again, tx, chanq.Msg("here"))
 		require.NoError(w, tx.Commit())
 		require.Equal(w, 1, testdb.Stats(w, q).Ready)
 	}
@@ -81,8 +78,7 @@ func ackTxCounts(w *world) {
 		leases := testdb.Take(w, c, 4)
 		counted := func() [3]int64 { return [3]int64{acked.Load(), c.Stats().Acked, attempted.Load()} }
 		in := func(end func(*sql.Tx) error, leases ...*chanq.Lease[string]) {
-			tx, err := w.DB.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
+			tx := w.begin(w.DB)
 			before := attempted.Load()
 			require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
 			require.EqualValues(w, len(leases), attempted.Load()-before, "at the call")
@@ -140,10 +136,8 @@ func sendTxCounts(w *world) {
 		sent = append(sent, e)
 	}}})
 	ms := []chanq.Message[string]{{Body: "a", DedupKey: "k"}, {Body: "b", DedupKey: "k"}, {Body: "c"}}
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	_, err = q.SendTx(w.Soon(), tx, ms...)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
+	w.sendTx(q, tx, ms...)
 	require.Equal(w, []chanq.SentEvent{{Queue: "work", Attempted: 2}}, sent)
 	require.NoError(w, tx.Rollback())
 	failed := errors.New("failed")
@@ -168,8 +162,7 @@ func sendTx(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken"})
 	for _, commit := range []bool{false, true} {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		receipts, err := q.SendTx(w.Soon(), tx,
 			chanq.Message[string]{Body: "a"},
 			chanq.Message[string]{Body: "b", DedupKey: "taken"},
@@ -193,8 +186,7 @@ func sendTx(w *world) {
 	}
 	_, err := q.SendTx(w.Soon(), nil, testdb.Texts("x")...)
 	require.ErrorContains(w, err, "tx must not be nil")
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	defer tx.Rollback()
 	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{Body: "fine"}, chanq.Message[string]{Priority: 9})
 	require.ErrorContains(w, err, "Message.Priority")
@@ -229,20 +221,16 @@ func ackTx(w *world) {
 		c := testdb.Start(w, q, chanq.ConsumerConfig{})
 		l := testdb.Take(w, c, 1)[0]
 
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		require.NoError(w, l.AckTx(w.Soon(), tx))
-		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("not booked")...)
-		require.NoError(w, err)
+		w.sendTx(ledger, tx, testdb.Texts("not booked")...)
 		require.NoError(w, tx.Rollback())
 		w.requireState(q, id, chanqadmin.StateLeased)
 		require.Zero(w, testdb.Stats(w, ledger).Ready)
 
-		tx, err = w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx = w.begin(w.DB)
 		require.NoError(w, l.AckTx(w.Soon(), tx), "after a rollback AckTx can be repeated")
-		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("booked")...)
-		require.NoError(w, err)
+		w.sendTx(ledger, tx, testdb.Texts("booked")...)
 		require.NoError(w, tx.Commit())
 		if cfg.Retain > 0 {
 			w.requireState(q, id, chanqadmin.StateDone)
@@ -272,13 +260,11 @@ func settleAfterAckTx(w *world) {
 				})
 			},
 			"BeginTx": func(l *chanq.Lease[string]) error {
-				tx, err := w.DB.BeginTx(w.Soon(), nil)
-				require.NoError(w, err)
+				tx := w.begin(w.DB)
 				return errors.Join(l.AckTx(w.Soon(), tx), tx.Commit())
 			},
 			"BeginTx refused": func(l *chanq.Lease[string]) error {
-				tx, err := w.DB.BeginTx(w.Soon(), nil)
-				require.NoError(w, err)
+				tx := w.begin(w.DB)
 				return errors.Join(l.AckTx(w.Soon(), tx), tx.Rollback(), refused)
 			},
 		}
@@ -310,8 +296,7 @@ func ackTxStopsExtension(w *world) {
 	testdb.Send(w, q, testdb.Texts("a")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease})
 	l := testdb.Take(w, c, 1)[0]
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	require.NoError(w, tx.Rollback())
 	again := testdb.Take(w, c, 1)[0]
@@ -328,8 +313,7 @@ func ackTxFindsNothing(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := testdb.Take(w, c, 1)[0]
 	w.Exec("DELETE FROM chanq_work")
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.ErrorIs(w, l.AckTx(w.Soon(), tx), chanq.ErrLeaseLost)
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
 	require.NoError(w, tx.Rollback())
@@ -390,8 +374,7 @@ func ackTxOfMany(w *world) {
 			want = append(want, arg)
 		}
 		for _, commit := range []bool{false, true} {
-			tx, err := w.DB.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
+			tx := w.begin(w.DB)
 			require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
 			mu.Lock()
 			require.Equal(w, []string{fmt.Sprint(want)}, ran, name)
@@ -429,9 +412,8 @@ func ackTxOfLost(w *world) {
 				ours = append(ours, l.Lease)
 			}
 		}
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		err = chanq.AckTx(w.Soon(), tx, ours[0], former.Lease, ours[1])
+		tx := w.begin(w.DB)
+		err := chanq.AckTx(w.Soon(), tx, ours[0], former.Lease, ours[1])
 		require.NoError(w, tx.Rollback())
 		require.ErrorIs(w, err, chanq.ErrLeaseLost)
 		var batch *chanq.BatchError
@@ -454,8 +436,7 @@ func ackTxOneLost(w *world) {
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	former := testdb.Lease(w, q, 1, formerLease)[0]
 	w.Hold(q.Name(), 1, time.Minute)
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	defer tx.Rollback()
 	want := chanq.OpError{Op: "ack", Queue: "work", ID: id, Err: chanq.ErrLeaseLost}
 	var one, of *chanq.OpError
@@ -474,11 +455,10 @@ func ackTxKnownLost(w *world) {
 	testdb.Send(w, other, testdb.Texts("x")...)
 	foreign := testdb.Lease(w, other, 1, time.Minute)[0]
 
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	defer tx.Rollback()
 	before := w.Faults.Ops()
-	err = chanq.AckTx(w.Soon(), tx, leases...)
+	err := chanq.AckTx(w.Soon(), tx, leases...)
 	require.ErrorIs(w, err, chanq.ErrSettled)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
@@ -504,11 +484,10 @@ func failureInTx(w *world) {
 		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.Soon(), tx) },
 		"AckTx":       func(tx *sql.Tx) error { return chanq.AckTx(w.Soon(), tx, leases...) },
 	} {
-		tx, err := db.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(db)
 		hit := testdb.NewStrike(w.Broken(false), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
 		faults.Inject(hit.Choose)
-		err = do(tx)
+		err := do(tx)
 		require.NotEmpty(w, hit.Struck(), what)
 		faults.Inject(nil)
 		_ = tx.Rollback()                          // its connection is broken

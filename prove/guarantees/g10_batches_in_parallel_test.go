@@ -82,8 +82,7 @@ func groupsInOrder(w *world) {
 	w.Eventually("the first group is at its commit", func() bool { return held.Load() > 0 })
 	if !w.oneWriter() {
 		w.Eventually("two more are inserted", func() bool { return inserted.Load() == 3 })
-		entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 10)
-		require.NoError(w, err)
+		entries := w.peek(q, chanqadmin.StateReady, 10)
 		require.Empty(w, entries, "no batch is visible before the first")
 	}
 	require.LessOrEqual(w, held.Load(), int32(1), "no other batch commits")
@@ -237,8 +236,7 @@ func (w *world) requirePrefix(q *chanq.Queue[string], groups int) {
 	if w.Engine.Dialect == sqlserver.Dialect {
 		return
 	}
-	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, groups*groupRows)
-	require.NoError(w, err)
+	entries := w.peek(q, chanqadmin.StateReady, groups*groupRows)
 	var got []string
 	for _, e := range entries {
 		got = append(got, string(e.Body))

@@ -86,8 +86,7 @@ func slotInTx(w *world) {
 	if leases[0].Key != "a" {
 		leases[0], leases[1] = leases[1], leases[0]
 	}
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.NoError(w, leases[0].AckTx(w.Soon(), tx))
 	c.Stop()
 	require.NoError(w, tx.Commit())

@@ -144,8 +144,7 @@ func keyDead(w *world) {
 	require.NoError(w, w.next(c, "a/1").Nack(chanq.DeadLetter(errors.New("bad"))))
 	two := w.next(c, "a/2")
 	require.Equal(w, chanqadmin.StateDead, testdb.Get(w, q, ids[0]).State)
-	n, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
-	require.NoError(w, err)
+	n := w.redriveIDs(q, ids[0])
 	require.Len(w, n, 1)
 	w.ack(two)
 	got := map[string]bool{}
@@ -166,8 +165,7 @@ func keyHeld(w *world) {
 	w.closed(q, c)
 	testdb.Send(w, q, keyed("a", 4, 4)...)
 	w.closed(q, c)
-	_, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
-	require.NoError(w, err)
+	w.redriveIDs(q, ids[0])
 	for i := range 4 {
 		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
 	}
@@ -232,10 +230,8 @@ func keyLate(w *world) {
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for round := range 5 {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		_, err = q.SendTx(w.Soon(), tx, keyed("a", 2*round+1, 2*round+1)...)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
+		w.sendTx(q, tx, keyed("a", 2*round+1, 2*round+1)...)
 		w.closed(q, c)
 		require.NoError(w, tx.Commit())
 		testdb.Send(w, q, keyed("a", 2*round+2, 2*round+2)...)
@@ -249,8 +245,7 @@ func keyInTx(w *world) {
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := w.next(c, "a/1")
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	if !w.Engine.Dialect.Traits().OneWriter {
 		testdb.Send(w, q, keyed("b", 1, 1)...)
@@ -265,9 +260,8 @@ func keyRolledBack(w *world) {
 	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	ackTx := func(l *chanq.Lease[string]) error {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		err = l.AckTx(w.Soon(), tx)
+		tx := w.begin(w.DB)
+		err := l.AckTx(w.Soon(), tx)
 		require.NoError(w, tx.Rollback())
 		return err
 	}

@@ -301,10 +301,8 @@ func hungClaims(w *world) {
 		})
 		_, db := w.Connect()
 		other := testdb.OpenOn[string](w, db, name, chanq.Config{})
-		tx, err := db.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		_, err = other.SendTx(w.Soon(), tx, testdb.Texts(strings.Repeat("x", 600<<10))...)
-		require.NoError(w, err)
+		tx := w.begin(db)
+		w.sendTx(other, tx, testdb.Texts(strings.Repeat("x", 600<<10))...)
 		require.NoError(w, tx.Commit())
 		if name == "rescue" {
 			w.Exec("UPDATE chanq_rescue SET lapses = 0, attempts = 1, leased_by = " + w.sqlID(chanq.ID{1}) + " WHERE attempts = 0")

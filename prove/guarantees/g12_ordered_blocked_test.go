@@ -185,8 +185,7 @@ func (w *world) redrivenAt(name string, n int, lapsed, applied bool) (more bool)
 		more = true
 	case <-time.After(1100 * time.Millisecond):
 	}
-	moved, err := testdb.RedriveIDs(w.Soon(), q, id)
-	require.NoError(w, err)
+	moved := w.redriveIDs(q, id)
 	require.Len(w, moved, 1)
 	if lapsed {
 		w.Exec("UPDATE chanq_" + name + " SET lapses = 1, attempts = 1 WHERE id = " + w.sqlID(id))
@@ -209,8 +208,7 @@ func keyHeldTwice(w *world) {
 	require.NoError(w, c.Flush(w.Soon()))
 	testdb.Send(w, q, chanq.Message[string]{ID: ids[0], Key: "a", Body: "a/1"})
 	w.closed(q, c)
-	moved, err := testdb.RedriveIDs(w.Soon(), q, ids[0])
-	require.NoError(w, err)
+	moved := w.redriveIDs(q, ids[0])
 	require.Empty(w, moved, "the ID is also that of a live message")
 	w.closed(q, c)
 	gone, err := testdb.PurgeIDs(w.Soon(), q, ids[0])
@@ -320,9 +318,8 @@ func keysOfFormerMembership(w *world) {
 func (w *world) lockRows(update string, args ...any) (unlock func()) {
 	w.Helper()
 	_, db := w.Connect()
-	tx, err := db.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	_, err = tx.ExecContext(w.Soon(), update, args...)
+	tx := w.begin(db)
+	_, err := tx.ExecContext(w.Soon(), update, args...)
 	require.NoError(w, err)
 	return sync.OnceFunc(func() { require.NoError(w, tx.Rollback()) })
 }

@@ -104,16 +104,14 @@ func deadLocked(w *world) {
 	w.othersArrive(q, c, "locked")
 	unlock()
 	_, db := w.Connect()
-	tx, err := db.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	_, err = tx.ExecContext(w.Soon(), "DELETE FROM chanq_work__dead")
+	tx := w.begin(db)
+	_, err := tx.ExecContext(w.Soon(), "DELETE FROM chanq_work__dead")
 	require.NoError(w, err)
 	w.pass(2 * time.Second) // for a check of the key
 	w.othersArrive(q, c, "deleted")
 	require.NoError(w, tx.Rollback())
 	w.othersArrive(q, c, "back")
-	_, err = testdb.RedriveIDs(w.Soon(), q, dead)
-	require.NoError(w, err)
+	w.redriveIDs(q, dead)
 	w.inOrder(c, 3)
 }
 
@@ -137,8 +135,7 @@ func redriveOpen(w *world) {
 // redriveIn redrives a message in a transaction. The consumer has seen what it can see of that.
 func (w *world) redriveIn(db *sql.DB, dead chanq.ID) *sql.Tx {
 	w.Helper()
-	tx, err := db.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(db)
 	moved, err := testdb.Rows(w.Soon(), tx, w.orderedStatements().InTx().Redrive(1, [][16]byte{dead}, sqlbatch.Window{}))
 	require.NoError(w, err)
 	require.Len(w, moved, 1)
@@ -159,8 +156,7 @@ func redriveAfterRollback(w *world) {
 		require.NoError(w, c.Flush(w.Soon()))
 		w.pass(2*time.Second + time.Duration(i)*130*time.Millisecond)
 		require.NoError(w, tx.Rollback())
-		_, err := testdb.RedriveIDs(w.Soon(), q, id)
-		require.NoError(w, err)
+		w.redriveIDs(q, id)
 		w.ack(w.next(c, key+"/1"))
 		w.ack(w.next(c, key+"/2"))
 	}
@@ -186,8 +182,7 @@ func redriveWaiting(w *world) {
 func redriveBeforeLock(w *world) {
 	q, c, dead := w.heldKey()
 	w.othersArrive(q, c, "before")
-	_, err := testdb.RedriveIDs(w.Soon(), q, dead)
-	require.NoError(w, err)
+	w.redriveIDs(q, dead)
 	unlock := w.lockRows("UPDATE chanq__queues SET paused = paused WHERE name = 'work'")
 	w.inOrder(c, 3)
 	unlock()

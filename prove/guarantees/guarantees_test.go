@@ -8,11 +8,15 @@
 package guarantees
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
@@ -167,6 +171,48 @@ func (w *world) sendApart(q *chanq.Queue[string], bodies ...string) []chanq.ID {
 		}
 	}
 	return testdb.Send(w, q, ms...)
+}
+
+// begin begins a transaction that the test ends.
+func (w *world) begin(db *sql.DB) *sql.Tx {
+	w.Helper()
+	tx, err := db.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	return tx
+}
+
+func (w *world) sendTx(q *chanq.Queue[string], tx *sql.Tx, ms ...chanq.Message[string]) {
+	w.Helper()
+	_, err := q.SendTx(w.Soon(), tx, ms...)
+	require.NoError(w, err)
+}
+
+func (w *world) peek(q *chanq.Queue[string], s chanqadmin.State, n int) []chanqadmin.Entry {
+	w.Helper()
+	list, err := testdb.Peek(w.Soon(), q, s, n)
+	require.NoError(w, err)
+	return list
+}
+
+func (w *world) redrive(q *chanq.Queue[string], limit int) (moved int) {
+	w.Helper()
+	moved, err := testdb.Redrive(w.Soon(), q, limit)
+	require.NoError(w, err)
+	return moved
+}
+
+func (w *world) redriveIDs(q *chanq.Queue[string], ids ...chanq.ID) (moved []chanq.ID) {
+	w.Helper()
+	moved, err := testdb.RedriveIDs(w.Soon(), q, ids...)
+	require.NoError(w, err)
+	return moved
+}
+
+func (w *world) purge(q *chanq.Queue[string], s chanqadmin.State) (deleted int) {
+	w.Helper()
+	deleted, err := testdb.Purge(w.Soon(), q, s)
+	require.NoError(w, err)
+	return deleted
 }
 
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {

@@ -53,8 +53,7 @@ func (w *world) onlyBadIsLeft(q *chanq.Queue[string], c *chanq.Consumer[string],
 	w.Helper()
 	w.Eventually("all others are acked", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Scheduled: 1} })
 	require.EqualValues(w, 1, failed.Load())
-	page, err := testdb.Peek(w.Soon(), q, chanqadmin.StateScheduled, 1)
-	require.NoError(w, err)
+	page := w.peek(q, chanqadmin.StateScheduled, 1)
 	require.Equal(w, 1, page[0].Attempts)
 	require.Contains(w, page[0].LastError, errBad.Error())
 	require.EqualValues(w, n, c.Stats().Claimed, "each was claimed once")
@@ -147,8 +146,7 @@ func batchOutcomes(w *world) {
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, left, "it returns"))
 		require.EqualValues(w, 5, failed.Load())
-		page, err := testdb.Peek(w.Soon(), q, chanqadmin.StateScheduled, 4)
-		require.NoError(w, err)
+		page := w.peek(q, chanqadmin.StateScheduled, 4)
 		for _, e := range page {
 			if strings.Contains(string(e.Body), "002") {
 				require.Equal(w, 1, e.Attempts)

@@ -30,8 +30,7 @@ func contextAfterRollback(w *world) {
 	kept := testdb.Take(w, c, 2)
 	used, late := kept[0].Context(), kept[1].Context()
 	require.NoError(w, used.Err())
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	require.NoError(w, chanq.AckTx(w.Soon(), tx, kept...))
 	require.NoError(w, tx.Rollback())
 	for range kept {

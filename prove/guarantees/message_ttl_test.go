@@ -114,8 +114,7 @@ func redrivenLives(w *world) {
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "a", TTL: shortTTL})[0]
 	isOver(w, q, id)
 	testdb.RequireNone(w, q)
-	moved, err := testdb.RedriveIDs(w.Soon(), q, id)
-	require.NoError(w, err)
+	moved := w.redriveIDs(q, id)
 	require.Len(w, moved, 1)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.True(w, l.ExpiresAt.IsZero())
@@ -145,8 +144,7 @@ func ttlAndDelay(w *world) {
 
 func ttlEverywhere(w *world) {
 	in, out := w.Queue("input", chanq.Config{}), w.Queue("output", chanq.Config{})
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	receipts, err := in.SendTx(w.Soon(), tx, chanq.Message[string]{TTL: time.Hour})
 	require.NoError(w, err)
 	require.NoError(w, tx.Commit())

@@ -145,8 +145,7 @@ func extendedInTx(w *world, q *chanq.Queue[string], n int) (answered bool) {
 	l := w.next(c, body)
 	before := l.Deadline()
 	w.Eventually("the lease is extended", func() bool { return extension.Struck() != "" })
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	defer func() { _ = tx.Rollback() }() // for the second time
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	open()
@@ -235,8 +234,7 @@ func keyStopped(w *world) {
 	w.Eventually("they are released", func() bool { return testdb.Counted(w, q).Ready == len(ms)-1 })
 	w.ack(l)
 	require.NoError(w, c.Shutdown(w.Soon()))
-	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 100)
-	require.NoError(w, err)
+	entries := w.peek(q, chanqadmin.StateReady, 100)
 	require.Len(w, entries, len(ms)-1)
 	for _, e := range entries {
 		require.Zero(w, e.Attempts)

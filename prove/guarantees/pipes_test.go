@@ -69,8 +69,7 @@ func pipeReplaces(w *world) {
 		if cfg.Retain > 0 {
 			require.Equal(w, 4, testdb.Stats(w, x.in).Done)
 		}
-		_, err := testdb.Purge(w.Soon(), x.out, chanqadmin.StateLeased)
-		require.NoError(w, err)
+		w.purge(x.out, chanqadmin.StateLeased)
 	}
 }
 
@@ -154,8 +153,7 @@ func pipeCuts(w *world) {
 			note := fmt.Sprintf("applied: %v, %s", applied, hit.Struck())
 			require.Equal(w, chanqadmin.Stats{Ready: 4}, testdb.Counted(w, out), note)
 			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, out, 4, time.Minute))), note)
-			_, err := testdb.Purge(w.Soon(), out, chanqadmin.StateLeased)
-			require.NoError(w, err)
+			w.purge(out, chanqadmin.StateLeased)
 		}
 	}
 }

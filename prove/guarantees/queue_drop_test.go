@@ -52,8 +52,7 @@ func dropRefuses(w *world) {
 		id := oneOfEach(w, q)[s]
 		for _, another := range states {
 			if another != s {
-				_, err := testdb.Purge(w.Soon(), q, another)
-				require.NoError(w, err)
+				w.purge(q, another)
 			}
 		}
 		require.ErrorIs(w, chanqadmin.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}, chanqadmin.Change{}), chanq.ErrNotEmpty, s)
@@ -68,8 +67,7 @@ func dropWaits(w *world) {
 		w.Skip("one writer: there are no concurrent transactions")
 	}
 	q := w.Queue("work", chanq.Config{})
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	receipts, err := q.SendTx(w.Soon(), tx, testdb.Texts("a")...)
 	require.NoError(w, err)
 	lock := w.Statements("work").InTx().Lock()
@@ -121,8 +119,7 @@ func cancelTx(w *world) {
 	sent := testdb.Send(w, q, testdb.Texts("a", "b", "kept")...)
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
 	for _, commit := range []bool{false, true} {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		found, err := q.CancelTx(w.Soon(), tx, sent[0], sent[1], chanq.NewID())
 		require.NoError(w, err)
 		require.ElementsMatch(w, sent[:2], found)
@@ -138,8 +135,7 @@ func cancelTx(w *world) {
 	_, err := q.CancelTx(w.Soon(), nil, sent...)
 	require.ErrorContains(w, err, "tx must not be nil")
 	ctx, cancel := context.WithCancel(w.Soon())
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	defer tx.Rollback()
 	cancel()
 	_, err = q.CancelTx(ctx, tx, sent[2])

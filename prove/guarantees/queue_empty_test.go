@@ -85,8 +85,7 @@ func emptyBesideEnds(w *world) {
 			testdb.Send(w, q, testdb.Texts("a")...)
 			l := testdb.Lease(w, q, 1, time.Hour)[0]
 			for _, commit := range []bool{false, true} {
-				tx, err := w.DB.BeginTx(w.Soon(), nil)
-				require.NoError(w, err)
+				tx := w.begin(w.DB)
 				require.NoError(w, end(q, l.Lease, tx))
 				require.False(w, testdb.Empty(w, q), "%s: the ack might be rolled back", way)
 				if !commit {
@@ -105,10 +104,8 @@ func emptyBesideSends(w *world) {
 	w.skipInMemory()
 	q := w.Queue("work", chanq.Config{})
 	for _, commit := range []bool{false, true} {
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
-		_, err = q.SendTx(w.Soon(), tx, testdb.Texts("a")...)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
+		w.sendTx(q, tx, testdb.Texts("a")...)
 		require.Equal(w, w.Engine.Dialect.Name() != "sqlserver", testdb.Empty(w, q), "only SQL Server shows uncommitted sends")
 		if !commit {
 			require.NoError(w, tx.Rollback())
@@ -134,14 +131,12 @@ func emptyOfRelay(w *world) {
 	testdb.Send(w, q, chanq.Message[string]{ID: ids[0]})
 	for _, next := range ids[1:] {
 		l := testdb.Lease(w, q, 1, time.Hour)[0]
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		require.NoError(w, l.AckTx(w.Soon(), tx))
 		empty := make(chan bool, 1)
 		go func() { empty <- testdb.Empty(w, q) }()
 		<-time.After(20 * time.Millisecond)
-		_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{ID: next})
-		require.NoError(w, err)
+		w.sendTx(q, tx, chanq.Message[string]{ID: next})
 		require.NoError(w, tx.Commit())
 		require.False(w, testdb.Receive(w, empty, "an answer"))
 	}

@@ -96,8 +96,7 @@ func slotsDiffer(w *world) {
 	for i := range 20 {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint("key", i)})
 	}
-	entries, err := testdb.Peek(w.Soon(), q, chanqadmin.StateReady, 20)
-	require.NoError(w, err)
+	entries := w.peek(q, chanqadmin.StateReady, 20)
 	for _, e := range entries {
 		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "the stored number of slots is used")
 	}
@@ -151,8 +150,7 @@ func orderedMessages(w *world) {
 	} {
 		_, err := p.Send(w.Soon(), c.m)
 		require.ErrorContains(w, err, c.says)
-		tx, err := w.DB.BeginTx(w.Soon(), nil)
-		require.NoError(w, err)
+		tx := w.begin(w.DB)
 		_, err = q.SendTx(w.Soon(), tx, c.m)
 		require.ErrorContains(w, err, c.says)
 		require.NoError(w, tx.Rollback())
@@ -180,8 +178,7 @@ func orderedPages(w *world) {
 		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint(i % 7), Body: fmt.Sprintf("%06d", i)})
 	}
 	require.Equal(w, numbersOf(n), w.pages(q, 7))
-	purged, err := testdb.Purge(w.Soon(), q, chanqadmin.StateReady)
-	require.NoError(w, err)
+	purged := w.purge(q, chanqadmin.StateReady)
 	require.Equal(w, n, purged)
 	require.Equal(w, chanqadmin.Stats{}, testdb.Counted(w, q))
 }

@@ -202,8 +202,7 @@ func laterSchema(w *world) {
 	}
 	settle(5)
 	w.Eventually("one is dead", func() bool { return testdb.Counted(w, q) == chanqadmin.Stats{Dead: 1, Done: 2} })
-	n, err := testdb.Redrive(w.Soon(), old, 0)
-	require.NoError(w, err)
+	n := w.redrive(old, 0)
 	require.Equal(w, 1, n)
 	settle(3)
 	w.Eventually("it is dead again", func() bool { return testdb.Counted(w, q).Dead == 1 })

@@ -180,9 +180,8 @@ func idleDeleted(w *world) {
 	w.onKinds(func(q *chanq.Queue[string]) {
 		for _, commit := range []bool{true, false} {
 			id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-			tx, err := w.DB.BeginTx(w.Soon(), nil)
-			require.NoError(w, err)
-			_, err = q.CancelTx(w.Soon(), tx, id)
+			tx := w.begin(w.DB)
+			_, err := q.CancelTx(w.Soon(), tx, id)
 			require.NoError(w, err)
 			c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
 			w.requireRuns(c, "the delete might be rolled back")

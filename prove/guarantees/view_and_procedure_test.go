@@ -135,10 +135,9 @@ func viewBesideLocks(w *world) {
 		require.Len(w, w.shown("body", ""), 2)
 		return
 	}
-	tx, err := w.DB.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
+	tx := w.begin(w.DB)
 	defer tx.Rollback()
-	_, err = tx.ExecContext(w.Soon(), "UPDATE chanq_work SET attempts = 3 WHERE body = "+w.sqlBytes("locked"))
+	_, err := tx.ExecContext(w.Soon(), "UPDATE chanq_work SET attempts = 3 WHERE body = "+w.sqlBytes("locked"))
 	require.NoError(w, err)
 	require.Contains(w, w.shown("body", ""), "free", "the locked message is left out or unchanged")
 

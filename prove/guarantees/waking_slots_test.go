@@ -214,8 +214,7 @@ func namingSlots(w *world) {
 	require.NoError(w, l.Nack(chanq.DeadLetter(nil)))
 	require.NoError(w, l.Wait(w.Soon()))
 	notifies("a redrive", nil, func() {
-		_, err := testdb.RedriveIDs(w.Soon(), q, l.ID)
-		require.NoError(w, err)
+		w.redriveIDs(q, l.ID)
 	})
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	notifies("the end of a pause", nil, func() { require.NoError(w, testdb.Admin(q).Resume(w.Soon(), chanqadmin.Change{})) })
