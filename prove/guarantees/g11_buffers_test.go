@@ -17,7 +17,6 @@ import (
 
 var buffers = []test{
 	{"G11_PrefetchIsBoundedInBytes", prefetchBytes},
-	{"G11_LeasesThatAReaderKeepsDelayNoOtherMessage", settlesNothing},
 	{"G11_TheBacklogOfSettlesIsBoundedAndPausesClaims", settleBacklog},
 	{"AClaimAsksForNoMoreThanReadersTookLately", adaptive},
 	{"AConsumerUsesThreeConnectionsAtMost", threeConnections},
@@ -38,26 +37,6 @@ func prefetchBytes(w *world) {
 	}
 	require.NoError(w, c.Flush(w.Soon()))
 	require.GreaterOrEqual(w, c.Stats().Claims, int64(64/5), "each claim was of at most 5 messages, including the first")
-}
-
-func settlesNothing(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(100)...)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: lastingLease})
-	kept := testdb.Take(w, c, 60)
-	require.GreaterOrEqual(w, c.Stats().Held, 60)
-	for _, l := range testdb.Take(w, c, 40) {
-		require.NoError(w, l.Ack())
-		require.NoError(w, l.Wait(w.Soon()))
-	}
-	first := testdb.Get(w, q, kept[0].ID).LeaseUntil
-	w.Eventually("leases that are kept are extended", func() bool { return testdb.Get(w, q, kept[0].ID).LeaseUntil.Sub(first) > lastingLease })
-	require.Equal(w, chanqadmin.Stats{Leased: 60}, testdb.Counted(w, q))
-	for _, l := range kept {
-		require.NoError(w, l.Ack())
-	}
-	require.NoError(w, c.Shutdown(w.Soon()))
-	require.Zero(w, testdb.Counted(w, q))
 }
 
 func settleBacklog(w *world) {

@@ -131,7 +131,6 @@ var clientSide = map[string]bool{
 	"HandleBatchesChecksItsArguments":                              true,
 	"HandleBatchesContinuesAfterAPanicAndAChangedBatch":            true,
 	"StatsAreExactWhateverTheOtherStatesHold":                      true,
-	"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue":                 true,
 	"StopWhenIdleEndsOnceAllThatIsDueIsHandled":                    true,
 	"StopWhenIdleHandlesAKeyInOrderAndEnds":                        true,
 	"ABusyConsumerAlsoReturnsSlots":                                true,

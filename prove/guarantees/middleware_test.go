@@ -290,6 +290,7 @@ func callsReported(w *world) {
 			require.Equal(w, way.name, e.Queue)
 			if body[e.ID] == "panics" {
 				require.ErrorContains(w, e.Err, "panic: no\n", "with its stack")
+				require.Contains(w, testdb.Get(w, q, e.ID).LastError, "middleware_test.go", "the stack is stored")
 			}
 		}
 		for i := range r.list {
@@ -302,6 +303,7 @@ func callsReported(w *world) {
 			"snooze: snooze 1h0m0s no", "dead: dead-letter 0s no", "nacks itself: retry after 1m0s no", "nacks itself: none 0s <nil>",
 			"acks itself and fails: none 0s no",
 		}, r.take(w, body), way.name)
+		require.Equal(w, chanqadmin.Stats{Scheduled: 5, Dead: 1}, testdb.Counted(w, q), way.name)
 	}
 	var r reports
 	q := w.Queue("last", chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, Hooks: r.hooks()})

@@ -21,14 +21,12 @@ import (
 
 var orderedReading = []test{
 	{"TheHistoryHasHowLongMessagesHadBeenDue", orderedWait},
-	{"ABatchHasOneMessageOfAKey", keysOfABatch},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
 	{"G09_AnExpiredLeaseOfAnOrderedMessageIsNotExtended", keyExtendTooLate},
 	{"G09_AnExtensionThatIsAnsweredAfterAnAckInATransactionCounts", keyExtendedInTx},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_MessagesThatWaitForTheirKeyDoNotPreventARetry", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
-	{"G06_StopReleasesWhatWaitsForItsKey", keyStopped},
 }
 
 func orderedWait(w *world) {
@@ -51,29 +49,6 @@ func orderedWait(w *world) {
 	}
 	require.EqualValues(w, 2, delivered)
 	require.Equal(w, chanqadmin.Times{16: 1, 17: 1}, waits, "1 min is up to 65.536 s, and 2 min up to 131.072 s")
-}
-
-func keysOfABatch(w *world) {
-	q := w.keys(chanq.Config{})
-	ms, sent := manyKeys(5, 10)
-	testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	r := &recorder{}
-	n := 0
-	for n < len(ms) {
-		batch, err := c.Receive(w.Soon(), 100, 20*time.Millisecond)
-		require.NoError(w, err)
-		keys := map[string]bool{}
-		from := time.Now()
-		for _, l := range batch {
-			require.False(w, keys[l.Key], l.Key)
-			keys[l.Key] = true
-			r.note(l, from, true)
-		}
-		require.NoError(w, chanq.Ack(w.Soon(), batch...))
-		n += len(batch)
-	}
-	r.judge(w, sent)
 }
 
 func keysThroughPipes(w *world) {
@@ -221,25 +196,4 @@ func keysAtWork(w *world) {
 	w.emptied(q, r, sent)
 	r.judge(w, sent)
 	require.EqualValues(w, 3, most.Load())
-}
-
-func keyStopped(w *world) {
-	q := w.keys(chanq.Config{})
-	ms, _ := manyKeys(3, 5)
-	testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	l := testdb.Take(w, c, 1)[0]
-	w.Eventually("others wait", func() bool { return c.Stats().Held+c.Stats().Waiting == len(ms) })
-	c.Stop()
-	w.Eventually("they are released", func() bool { return testdb.Counted(w, q).Ready == len(ms)-1 })
-	w.ack(l)
-	require.NoError(w, c.Shutdown(w.Soon()))
-	entries := w.peek(q, chanqadmin.StateReady, 100)
-	require.Len(w, entries, len(ms)-1)
-	for _, e := range entries {
-		require.Zero(w, e.Attempts)
-	}
-	consumers, err := testdb.Admin(q).Consumers(w.Soon())
-	require.NoError(w, err)
-	require.Empty(w, consumers)
 }

@@ -17,7 +17,6 @@ var orderedSlots = []test{
 	{"ABusyConsumerAlsoReturnsSlots", slotsOfOneThatIsBusy},
 	{"TheSlotsOfAConsumerThatStopsAreTakenImmediately", slotsOfOneThatLeaves},
 	{"TheSlotsOfAConsumerThatIsDisconnectedAreTakenWhenItsLeaseExpires", slotsOfOneThatIsCutOff},
-	{"ABusySlotIsReturnedWhenItsHandlerHasReturned", slotsAtWork},
 }
 
 const manySlots = 16
@@ -106,30 +105,4 @@ func slotsOfOneThatIsCutOff(w *world) {
 	w.Eventually("the consumer knows that it has no slots", func() bool { return a.Stats().Slots == 0 })
 	faults.Inject(nil)
 	w.slotsBalanced(balanceWithin+slowness*20*time.Second, a, b) // a consumer that needs seconds for the released slots waits half a minute longer
-}
-
-// slotsAtWork holds a message of each slot in a handler while another consumer joins.
-func slotsAtWork(w *world) {
-	q, start, _ := w.manySlotted(10 * slotLease) // no lease may expire
-	for slot, found := 0, map[int]bool{}; len(found) < manySlots; slot++ {
-		key := string(rune('0' + slot))
-		if s := sqlbatch.SlotOf(key, [16]byte{}, manySlots); !found[s] {
-			found[s] = true
-			testdb.Send(w, q, chanq.Message[string]{Key: key, Body: key})
-		}
-	}
-	_, a := start()
-	leases := testdb.Take(w, a, manySlots)
-	_, b := start()
-	w.Eventually("the other consumer has joined", func() bool {
-		consumers, err := testdb.Admin(q).Consumers(w.Soon())
-		return err == nil && len(consumers) == 2
-	})
-	began := time.Now()
-	w.Eventually("there was time for three polls", func() bool { return time.Since(began) > 3*time.Second })
-	require.Zero(w, b.Stats().Slots, "messages of all slots are being handled")
-	for _, l := range leases {
-		require.NoError(w, l.Ack())
-	}
-	w.slotsBalanced(balanceWithin, a, b)
 }

@@ -21,7 +21,6 @@ var reading = []test{
 	{"ReceiveWaitsForTheFirstAndReturnsWhatIsThere", receive},
 	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
 	{"ReceiveReportsACancelledContextAndAStoppedConsumer", receiveEnds},
-	{"HandleSettlesByTheError", handle},
 	{"HandleUsesItsNumberOfWorkersAndReturnsAfterTheLast", handleWorkers},
 }
 
@@ -168,69 +167,11 @@ func receiveEnds(w *world) {
 	require.Equal(w, broken.Err(), err)
 }
 
-// handled runs Handle until n messages are settled.
-func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
-	w.Helper()
-	c := testdb.Start(w, q, cfg)
-	ended := make(chan error, 1)
-	go func() { ended <- c.Handle(2, fn) }()
-	w.Eventually("all are handled", func() bool { return settled(c) == n })
-	c.Stop()
-	require.NoError(w, <-ended)
-	require.NoError(w, c.Shutdown(w.Soon()))
-}
-
 // settled returns the number of stored settles of a consumer. Counting the remaining messages is
 // not possible because that count skips locked ones.
 func settled[T any](c *chanq.Consumer[T]) int64 {
 	s := c.Stats()
 	return s.Acked + s.Nacked + s.Released + s.Dead
-}
-
-func handle(w *world) {
-	q := w.Queue("work", chanq.Config{Spec: chanq.Spec{MaxAttempts: 3}})
-	byBody := map[string]chanq.ID{}
-	names := []string{"ack", "retry after", "dead letter", "fail", "panic"}
-	for i, id := range testdb.Send(w, q, testdb.Texts(names...)...) {
-		byBody[names[i]] = id
-	}
-	cfg := chanq.ConsumerConfig{Backoff: func(d *chanq.Delivery, _ error) time.Duration { return time.Duration(d.Attempt) * time.Hour }}
-	handled(w, q, int64(len(names)), cfg, func(ctx context.Context, l *chanq.Lease[string]) error {
-		if ctx != l.Context() {
-			w.Errorf("the context is not the lease's")
-		}
-		switch l.Body {
-		case "retry after":
-			return chanq.RetryAfter(10*time.Hour, errors.New("not now"))
-		case "dead letter":
-			return chanq.DeadLetter(errors.New("never"))
-		case "fail":
-			return errors.New("failed")
-		case "panic":
-			panic("aargh")
-		}
-		return nil
-	})
-	w.requireState(q, byBody["ack"], "")
-	for body, want := range map[string]struct {
-		state chanqadmin.State
-		delay time.Duration
-		text  string
-	}{
-		"retry after": {chanqadmin.StateScheduled, 10 * time.Hour, "not now"},
-		"dead letter": {chanqadmin.StateDead, 0, "never"},
-		"fail":        {chanqadmin.StateScheduled, time.Hour, "failed"},
-		"panic":       {chanqadmin.StateScheduled, time.Hour, "aargh"},
-	} {
-		e := testdb.Get(w, q, byBody[body])
-		require.Equal(w, want.state, e.State, body)
-		require.Contains(w, e.LastError, want.text, body)
-		require.Equal(w, 1, e.Attempts, body)
-		if want.delay > 0 {
-			require.WithinRange(w, e.DueAt, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
-		}
-	}
-	require.Contains(w, testdb.Get(w, q, byBody["panic"]).LastError, "reading_test.go", "the stack is kept")
 }
 
 func handleWorkers(w *world) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,6 @@ var stopWhenIdle = []test{
 	{"StopWhenIdleContinuesAfterAnOutage", idleOutage},
 	{"StopWhenIdleDrainsThoughItsPollsAreSlow", idleSlow},
 	{"StopWhenIdleWaitsForDeliveredLeasesAndNotForThoseOfOthers", idleHeld},
-	{"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue", idlePair},
 	{"StopWhenIdleFindsMessagesBeforeTheHead", idleBelow},
 	{"StopWhenIdleWaitsForSlotsOfACrashedConsumerAndNotOfARunningOne", idleSlots},
 	{"StopWhenIdleHandlesAKeyInOrderAndEnds", idleKeys},
@@ -248,34 +246,6 @@ func idleHeld(w *world) {
 		w.requireRuns(c, "a lease is delivered")
 		w.ack(l)
 		w.idleEnds(c)
-	})
-}
-
-func idlePair(w *world) {
-	w.onKinds(func(q *chanq.Queue[string]) {
-		testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
-		elsewhere := w.apart(q)
-		var mu sync.Mutex
-		times := map[string]int{}
-		var both sync.WaitGroup
-		for _, q := range []*chanq.Queue[string]{q, elsewhere} {
-			c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true, Prefetch: 10})
-			both.Go(func() {
-				for l := range c.C() {
-					mu.Lock()
-					times[l.Body]++
-					mu.Unlock()
-					<-time.After(time.Millisecond)
-					_ = l.Ack()
-				}
-			})
-		}
-		both.Wait()
-		w.requireEmpty(q)
-		require.Equal(w, numbers(200), slices.Sorted(maps.Keys(times)))
-		for body, n := range times {
-			require.Equal(w, 1, n, body)
-		}
 	})
 }
 
