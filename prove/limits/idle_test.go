@@ -9,7 +9,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // inUse returns the maximum numbers of connections that the *sql.DB has in use, and that are open
@@ -85,58 +84,4 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 			require.NoError(w, consumers[i].Shutdown(w.Soon()))
 		}
 	})
-}
-
-// A claim hangs in one queue, while claims of another queue do not wait, whether or not the *sql.DB
-// has a limit that the application has used up.
-func TestAHungQueueDelaysNoOther(t *testing.T) {
-	for _, limited := range []bool{false, true} {
-		name := map[bool]string{false: "WithoutALimit", true: "WhereTheApplicationHasUsedUpTheLimit"}[limited]
-		t.Run(name, func(t *testing.T) {
-			onEach(t, func(w *world) {
-				if w.Engine.Dialect.Traits().OneWriter {
-					w.Skip("all queues of a SQLite database share one connection")
-				}
-				stuck, other := w.Queue("stuck", chanq.Config{StatementTimeout: 10 * time.Minute}), w.Queue("other", chanq.Config{})
-				const floors = 2 + 2 + 2 + 1
-				if limited {
-					w.DB.SetMaxOpenConns(floors + 1)
-				}
-				p := testdb.Produce(w, other, chanq.ProducerConfig{})
-				st := w.Statements("stuck")
-				gate, hung := make(chan struct{}), make(chan struct{})
-				var once sync.Once
-				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-					if !looks(op, st) {
-						return faultdb.Fault{}
-					}
-					once.Do(func() { close(hung) })
-					return faultdb.Stick(gate)
-				})
-				w.Cleanup(func() { w.Faults.Inject(nil) })
-				defer close(gate)
-				testdb.Start(w, stuck, chanq.ConsumerConfig{})
-				c := testdb.Start(w, other, chanq.ConsumerConfig{})
-				<-hung
-				if limited {
-					w.Eventually("the reserved connections are open", func() bool { return w.DB.Stats().InUse >= floors })
-					conn, err := w.DB.Conn(w.Soon())
-					require.NoError(w, err)
-					defer conn.Close()
-				}
-				soon := 2 * time.Second
-				if !w.Engine.Bubble { // any machine is this fast; the claim hangs for longer
-					soon = 30 * time.Second
-				}
-				for range 20 {
-					began := time.Now()
-					testdb.SendBy(w, p, chanq.Message[string]{Body: "a"})
-					l := testdb.Take(w, c, 1)[0]
-					require.NoError(w, l.Ack())
-					require.NoError(w, l.Wait(w.Soon()))
-					require.Less(w, time.Since(began), soon)
-				}
-			})
-		})
-	}
 }

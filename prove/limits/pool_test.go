@@ -13,8 +13,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // connections is the minimum that a consumer, a producer and an application need.
@@ -86,60 +84,6 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 		_, conns := w.Faults.Conns()
 		require.LessOrEqual(w, conns, connections)
 		w.Logf("at most %d concurrent handlers, %d connections", most.Load(), conns)
-	})
-}
-
-// Handlers hold all other connections and wait for their settles before they release one. They
-// cannot take the connections of the settles, even while a hanging statement uses the claimer's
-// connection.
-func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
-	onEach(t, func(w *world) {
-		if w.Engine.Dialect.Traits().OneWriter {
-			w.Skip("SQLite claims and settles on the same connection")
-		}
-		q := w.Queue("work", chanq.Config{StatementTimeout: 10 * time.Minute})
-		w.DB.SetMaxOpenConns(connections)
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
-		testdb.SendBy(w, p, make([]chanq.Message[string], 20)...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-		leases := testdb.Take(w, c, 20)
-		hung, goOn := new(atomic.Bool), make(chan struct{})
-		st := w.Statements("work")
-		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if looks(op, st) || testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})) || testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, PastReaders: true})) {
-				hung.Store(true)
-				return faultdb.Hold(goOn)
-			}
-			return faultdb.Fault{}
-		})
-		w.Eventually("the claimer hangs", hung.Load)
-		var handled sync.WaitGroup
-		allInUse, soon := make(chan struct{}), w.Soon()
-		for _, l := range leases {
-			handled.Go(func() {
-				conn, err := w.DB.Conn(soon)
-				if err != nil {
-					w.Errorf("no connection for a handler: %v", err)
-					return
-				}
-				defer conn.Close()
-				<-allInUse
-				if err := l.Ack(); err != nil {
-					w.Errorf("ack: %v", err)
-				}
-				if err := l.Wait(soon); err != nil {
-					w.Errorf("wait: %v", err)
-				}
-			})
-		}
-		w.Eventually("every connection is in use", func() bool { return w.DB.Stats().InUse == connections })
-		close(allInUse)
-		handled.Wait()
-		require.False(w, w.Failed())
-		close(goOn)
-		require.NoError(w, c.Shutdown(w.Soon()))
-		require.NoError(w, p.Close(w.Soon()))
-		require.Zero(w, testdb.Counted(w, q))
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/prove/testdb"
-	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 func TestMain(m *testing.M) {
@@ -39,10 +37,4 @@ func onEach(t *testing.T, test func(*world)) {
 		w.Open()
 		test(&world{w})
 	})
-}
-
-// looks reports whether op is a poll of an idle consumer, which a busy consumer also does once a
-// second.
-func looks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.NextDue(sqlbatch.Heads{})) || testdb.Runs(op, q.Rescan())
 }
