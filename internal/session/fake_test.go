@@ -36,6 +36,7 @@ type database struct {
 	left      func()                                 // called when a connection is closed, unless it is nil
 	texts     map[string]func(context.Context) error // what a statement does
 	ends      []func()                               // of statements that hang
+	parts     []*Part
 }
 
 // world makes a database, in a bubble with its own time.
@@ -54,6 +55,11 @@ func worldOf(t *testing.T, d sqlbatch.Dialect, limit int, test func(*database)) 
 				end()
 			}
 			synctest.Wait()
+			for _, p := range w.parts {
+				if t.Failed() && !p.ended {
+					p.Close()
+				}
+			}
 			inUse := w.db.Stats().InUse
 			require.NoError(t, w.db.Close())
 			require.Zero(t, inUse)
@@ -178,7 +184,9 @@ func (w *database) join(k Kind, sessions int) *Part {
 }
 
 func (w *database) open(needs ...Need) ([]*Part, error) {
-	return Open(w.db, w.dialect, time.Hour, needs...)
+	parts, err := Open(w.db, w.dialect, time.Hour, needs...)
+	w.parts = append(w.parts, parts...)
+	return parts, err
 }
 
 // hang makes a statement hang until end is called, whatever the statement's context
