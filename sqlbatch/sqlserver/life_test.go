@@ -213,6 +213,8 @@ func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 		{"session killed before it runs", mssqltest.Fault{At: mssqltest.Received, Error: 596}},
 		{"session killed before commit", mssqltest.Fault{At: mssqltest.Applied, Error: 596}},
 		{"session ended by the provider", mssqltest.Fault{At: mssqltest.Answered, Error: 40197}},
+		{"longer than the timeout", mssqltest.Fault{At: mssqltest.Received, Delay: time.Minute}}, // the driver sends an attention, and it is rolled back
+		{"an answer after the timeout", mssqltest.Fault{At: mssqltest.Answered, Delay: time.Minute}},
 	}
 	rcsi := false
 	for _, kind := range []sqlkind.Kind{
@@ -225,7 +227,7 @@ func TestNothingIsLostAfterAnyFaultAtAnyStatement(t *testing.T) {
 				f.Times = 1 // only a keyed enqueue follows an unknown outcome
 			}
 			snapshots := rcsi
-			rcsi = !rcsi // alternately: with eleven faults, every fault meets both settings over the kinds
+			rcsi = !rcsi // alternately: with thirteen faults, every fault meets both settings over the kinds
 			t.Run(string(kind)+" "+c.name, func(t *testing.T) {
 				t.Parallel()
 				runLife(t, snapshots, kind, f)
@@ -254,4 +256,33 @@ func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
 	e, err := testdb.Admin(q).Get(ctx, id)
 	require.NoError(t, err)
 	require.Equal(t, "third", string(e.Body))
+}
+
+// Rows of a statement might arrive before the error that undoes it.
+func TestATrimThatWasUndoneIsRepeated(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		ctx := testdb.Soon(t)
+		srv := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true}).Server
+		require.NoError(t, chanq.Migrate(ctx, srv.DB(), "orders", chanq.Config{Spec: chanq.Spec{Retain: time.Millisecond}}))
+		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{})
+		require.NoError(t, err)
+		send(t, ctx, orders, 1, 3)
+		leases := testdb.Lease(t, orders, 3, time.Minute)
+		for i, l := range leases {
+			require.NoError(t, l.Ack())
+			_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders__done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])
+			require.NoError(t, err)
+		}
+
+		struck := srv.Inject(mssqltest.Fault{At: mssqltest.Applied, Error: 1205, Match: func(r mssqltest.Request) bool { return strings.Contains(r.Text, "@cut") }})
+		consumer := consume(t, ctx, orders, chanq.ConsumerConfig{})
+		<-struck.Fired()
+		require.Eventually(t, func() bool {
+			stats, err := testdb.Admin(orders).Stats(ctx)
+			require.NoError(t, err)
+			return stats.Done == 0
+		}, testdb.Patience, 10*time.Millisecond)
+		require.NoError(t, consumer.Shutdown(ctx))
+	})
 }
