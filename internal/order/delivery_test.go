@@ -96,6 +96,26 @@ func TestASlowReadFindsWhatNoOtherReadFound(t *testing.T) {
 	require.GreaterOrEqual(t, o.Due(Budget{}, o.now), began+slowEvery-time.Second)
 }
 
+// A mark is a write, and nothing is written to a queue that is paused.
+func TestNothingIsMarkedWhileTheQueueIsPaused(t *testing.T) {
+	o, all := newOne(t, 0), Budget{Room: 10, Items: 10, Fetch: 10, Lapsed: 2}
+	a, b := lapsed(1, "x", 1), lapsed(2, "y", 1)
+	o.answer(o.plan(Read), 3, a, b)
+	mark := o.plan(Mark)
+	o.now += time.Minute
+	read := o.Plan(Budget{Room: 10, Items: 10, Poll: true}, o.now)
+	require.Equal(t, Read, read.Kind)
+	require.False(t, o.Answer(read, &Answer{Redriven: o.redriven(), Upto: None}, o.now), "it was not walked")
+	o.known(mark, Row{ID: a.ID, Seq: 1, Fence: 10, Lapses: 1, Written: true})
+	require.Nil(t, o.Plan(all, o.now))
+	o.now += time.Minute
+	all.Poll = true
+	o.answer(o.Plan(all, o.now), 3)
+	o.known(o.plan(Fetch), marked(a))
+	require.Equal(t, []int64{1}, o.next(), "it is resumed")
+	require.Equal(t, b.ID, o.plan(Mark).Messages[0].ID)
+}
+
 func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
 	o := newOne(t, 2)
 	rows := []Row{row(1), row(3)}
