@@ -73,13 +73,32 @@ func TestEveryBreakStillApplies(t *testing.T) {
 	areas := map[string]int{}
 	for _, d := range all {
 		require.FileExists(t, filepath.Join(dir, d.file))
-		require.DirExists(t, filepath.Join(dir, d.dir))
+		requireTest(t, dir, d)
 		if !d.long {
 			areas[d.area]++
 		}
 	}
 	for n := 1; n <= 13; n++ {
 		require.GreaterOrEqual(t, areas[fmt.Sprintf("G%02d", n)], 2, "breaks of guarantee %d", n)
+	}
+}
+
+// requireTest requires that there is a function of the test, and that the name of a case of the guarantees is written somewhere.
+func requireTest(t *testing.T, dir string, d deliberate) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, d.dir, "*_test.go"))
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		text.Write(content)
+	}
+	function, of, _ := strings.Cut(d.test, "/")
+	require.True(t, strings.Contains(text.String(), "func "+function+"("), "%s: there is no %s", d.name, function)
+	if strings.HasSuffix(function, "InMemory") {
+		of, _, _ = strings.Cut(of, "_in=")
+		require.True(t, strings.Contains(text.String(), `"`+of), "%s: there is no %s", d.name, of)
 	}
 }
 
