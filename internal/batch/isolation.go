@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/internal/base"
 )
 
 const (
@@ -56,7 +58,7 @@ func (r *round[I]) isolate(err error) {
 		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.worker.gone(item) || r.worker.follows(item) })
 	}
 	r.writer.mu.Unlock()
-	notify(r.writer.beck)
+	base.Signal(r.writer.beck)
 }
 
 // follows moves an item behind the isolated item of its key. It returns false if there is none. mu is held.

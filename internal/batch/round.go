@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -312,5 +313,5 @@ func (w *worker[I]) postpone(items []I) {
 			w.writer.deferred = append(w.writer.deferred, deferral[I]{item, now.Add(w.pauseLocked(p))})
 		}
 	}
-	notify(w.writer.wake)
+	base.Signal(w.writer.wake)
 }

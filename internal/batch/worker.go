@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -51,7 +52,7 @@ func (w *worker[I]) next() bool {
 		switch {
 		case len(w.group)+len(w.out) > 0:
 			if w.writer.idle > 0 && w.writer.waiting.live+len(w.writer.deferred) > 0 {
-				notify(w.writer.wake) // for another worker, to wait in place of this one
+				base.Signal(w.writer.wake) // for another worker, to wait in place of this one
 			}
 			return true
 		case w.writer.over():
@@ -110,7 +111,7 @@ func (w *Writer[I]) arrived(before int, u Urgency) {
 	}
 	full := before < w.groups.Of(w.most) && w.full()
 	if before == 0 || full || sooner || w.awaited > w.waiting.first() && n >= w.former/2 {
-		notify(w.wake)
+		base.Signal(w.wake)
 	}
 }
 

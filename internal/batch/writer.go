@@ -159,7 +159,7 @@ func (w *Writer[I]) Expedite() {
 	w.mu.Lock()
 	w.awaited = max(w.awaited, w.added)
 	w.mu.Unlock()
-	notify(w.wake)
+	base.Signal(w.wake)
 }
 
 // Drain disables lingering from now on.
@@ -167,7 +167,7 @@ func (w *Writer[I]) Drain() {
 	w.mu.Lock()
 	w.urgent = math.MaxUint64
 	w.mu.Unlock()
-	notify(w.wake)
+	base.Signal(w.wake)
 }
 
 // Close refuses later items and ends lingering. It does not wait: Run ends when every item has its outcome.
@@ -289,7 +289,7 @@ func (w *Writer[I]) Flush(ctx context.Context) error {
 	w.flushes = append(w.flushes, f)
 	w.urgent = max(w.urgent, w.added)
 	w.mu.Unlock()
-	notify(w.wake)
+	base.Signal(w.wake)
 	select {
 	case <-f.done:
 		return nil
@@ -320,13 +320,6 @@ func (w *Writer[I]) Stats() Stats {
 
 // notifyAll makes every worker check again. mu is held.
 func (w *Writer[I]) notifyAll() {
-	notify(w.wake)
-	notify(w.beck)
-}
-
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	base.Signal(w.wake)
+	base.Signal(w.beck)
 }
