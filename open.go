@@ -30,7 +30,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	if err != nil {
 		return nil, core.failed("open", core.unanswered(err))
 	}
-	s := session.OpenOnce(db, core.table.Dialect)
+	s := session.OpenOnce(db, core.table.Dialect) // open during trust, which looks whether other connections differ
 	defer s.Close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return session.Within(ctx, core.cfg.StatementTimeout,
@@ -240,7 +240,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 // Migrate creates a queue with Config.Spec, or brings an existing one up to date and stores the fields of Config.Spec
 // except zero ones. An older program stores its own again: docs/operate/schema.md. Call it in a deployment,
 // or when your programs start: repeatedly, simultaneously, while producers and consumers run. It makes all changes in
-// one transaction under a lock. If there is nothing to change, it costs four round trips and takes no lock.
+// one transaction under a lock. If there is nothing to change, it costs three round trips and takes no lock.
 //
 // Your role needs permission to create tables in the schema, which must exist on SQL Server. For an existing queue
 // permission to update its row is enough. Migrate refuses what Open refuses, and another Spec.Kind or Spec.Slots
@@ -290,16 +290,10 @@ func (s schema) migrate(ctx context.Context, end string) error {
 		return err
 	}
 	_, whole, changes, err := s.look(s.unlocked)
-	if err != nil {
+	if err != nil || whole && !changes {
 		return err
 	}
-	lacking := false // a queue without its own tables gets those that all queues share with them
-	if whole {
-		if lacking, err = s.lacksShared(); err != nil || !lacking && !changes {
-			return err
-		}
-	}
-	if err := s.begin(whole && !lacking, end == ""); err != nil {
+	if err := s.begin(whole, end == ""); err != nil {
 		return err
 	}
 	spec, whole, _, err := s.look(s.stored) // under the lock: another process might have been first
@@ -307,7 +301,7 @@ func (s schema) migrate(ctx context.Context, end string) error {
 		return err
 	}
 	record := s.q.table.SQL.Configure(spec.policy()) // the permission to update the row is enough
-	if !whole || lacking {
+	if !whole {
 		if s.q.cfg.Shard.Count > 0 && s.q.cfg.Shard.Set.IsZero() {
 			s.q.cfg.Shard.Set = NewID()
 			s.q.render(spec.Slots)
@@ -323,8 +317,9 @@ func (s schema) migrate(ctx context.Context, end string) error {
 	return s.run(sqlbatch.Statement{Text: cmp.Or(end, s.q.table.Dialect.Commit())}, nil)
 }
 
-// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes; and, if so,
-// whether the Spec differs from the stored one. Tables that the role can neither see nor create count as existing.
+// look returns the new Spec of the queue; whether its tables of this version exist, with their indexes, and those that
+// all queues share; and, if so, whether the Spec differs from the stored one. Tables that the role can neither see nor
+// create count as existing.
 func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes bool, err error) {
 	found, err := read()
 	if err == nil {
@@ -337,21 +332,6 @@ func (s schema) look(read func() (stored, error)) (spec Spec, whole, changes boo
 	missing := 0
 	err = s.run(s.q.table.SQL.Missing(), func(rows *sql.Rows) error { return rows.Scan(&missing) })
 	return spec, missing == 0, spec != found.spec(), err
-}
-
-// lacksShared reports whether tables are missing that all queues share. Tables that the role may not read count as
-// existing. It is for the time before the lock: on PostgreSQL an error would end the transaction.
-func (s schema) lacksShared() (bool, error) {
-	const text = `SELECT count(*) FROM {chanq__consumers} AS c CROSS JOIN {chanq__samples} AS s
-CROSS JOIN {chanq__log} AS l WHERE 1 = 0`
-	err := s.run(sqlbatch.Statement{Text: s.q.table.Dialect.Text(s.q.names, text)}, nil)
-	switch class := s.q.classify(err); {
-	case err == nil || class == sqlbatch.Permanent:
-		return false, nil
-	case class == sqlbatch.NoSchema:
-		return true, nil
-	}
-	return false, err
 }
 
 // begin begins the transaction of a migration, which excludes all others. Unless the queue is whole, the table of

@@ -278,8 +278,8 @@ type Queue interface {
 	// Problems returns a row for each reason why this database is unsafe for the queue: one of the Problem kinds, and what was found. It works
 	// without the queue's tables.
 	Problems() Statement
-	// Missing returns one row: how many indexes the live, the dead-letter and the done table lack, or would have if they existed. It does not
-	// count those of a table that the role can neither see nor create.
+	// Missing returns one row: how many indexes the live, the dead-letter and the done table lack, or would have if they existed, and how many
+	// of the tables are missing that all queues share. It does not count a table that the role can neither see nor create.
 	Missing() Statement
 	// Clock returns one row: the database's time.
 	Clock() Statement

@@ -550,7 +550,7 @@ func newerSchema(w *world) {
 	w.requireState(q, id, chanqadmin.StateReady)
 }
 
-// droppedIndex creates queues that lack an index, as if it had been dropped.
+// droppedIndex creates queues that lack an index, or a table that all queues share, as if it had been dropped.
 func droppedIndex(w *world) {
 	makesIndex := regexp.MustCompile(`CREATE (UNIQUE )?(NONCLUSTERED )?INDEX`)
 	for _, spec := range []chanq.Spec{{Kind: chanq.KindPlain}, {Kind: chanq.KindOrdered, Slots: 4}} {
@@ -585,6 +585,11 @@ func droppedIndex(w *world) {
 			require.LessOrEqual(w, w.Faults.Ops()-before, 8, "it only checks and changes nothing")
 		}
 		require.GreaterOrEqual(w, dropped, 6)
+		for _, shared := range []string{"chanq__consumers", "chanq__samples", "chanq__log"} { // by all queues
+			w.Define("DROP TABLE " + chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("{"+shared+"}"))
+			require.NoError(w, w.Migrate(names.Queue, chanq.Config{Spec: spec}), shared)
+			w.Define("DELETE FROM " + chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("{"+shared+"}"))
+		}
 	}
 }
 

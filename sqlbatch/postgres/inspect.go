@@ -195,7 +195,7 @@ func missingText(ordered bool) string {
 	if ordered {
 		own = "{'by seq'}, {'dead line'}"
 	}
-	return `SELECT count(*) AS missing FROM unnest(ARRAY[` + own + `, {'key'}, {'dead ended'}, {'dead cause'}, {'dead key'}, {'dead new'}, {'done ended'}]) AS i (name)
+	return `SELECT count(*) AS missing FROM unnest(ARRAY[` + own + `, {'key'}, {'dead ended'}, {'dead cause'}, {'dead key'}, {'dead new'}, {'done ended'}, {'consumers'}, {'samples'}, {'log'}]) AS i (name)
 WHERE to_regclass(i.name) IS NULL`
 }
 

@@ -37,8 +37,8 @@ SELECT 'memory', 'the database is in memory, and each connection of the *sql.DB 
 WHERE EXISTS (SELECT 1 FROM pragma_database_list AS d CROSS JOIN pragma_locking_mode(d.name) AS l WHERE d.seq = 0 AND d.file = '' AND l.locking_mode = 'exclusive')
   AND EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = 'chanq__queues')`
 
-const missingText = `SELECT count(*) AS missing FROM (VALUES {index names}) AS i
-WHERE NOT EXISTS (SELECT 1 FROM {database}.sqlite_master AS m WHERE m.type = 'index' AND m.name = i.column1)`
+const missingText = `SELECT count(*) AS missing FROM (VALUES {index names}, ('chanq__consumers'), ('chanq__samples'), ('chanq__log')) AS i
+WHERE NOT EXISTS (SELECT 1 FROM {database}.sqlite_master AS m WHERE m.type IN ('index', 'table') AND m.name = i.column1)`
 
 // Stats: each count stops at ?1 messages of its state. Of the due entries of each priority it reads ten times as many
 // for ready ones, and twice as many for leased ones. Leased messages are before ready ones, except those that were

@@ -300,7 +300,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),
 		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
 		"{consumers}", object(consumers), "{'consumers'}", unicodeString(object(consumers)),
-		"{samples}", object(samples), "{'samples'}", unicodeString(object(samples)), "{samples pk}", bracket("PK_"+samples),
+		"{samples}", object(samples), "{'samples'}", unicodeString(object(samples)), "{'log'}", unicodeString(object("chanq__log")), "{samples pk}", bracket("PK_"+samples),
 		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
 		"{messages}", object(live+"__messages"), "{send}", object(live+"__send"), "{utf8}", object("chanq__utf8"), "{new id}", newID,
 		"{numbers}", object(live+"__seq"), "{'numbers'}", unicodeString(object(live+"__seq")),

@@ -94,8 +94,9 @@ func missingText(ordered bool) string {
 		own += ", ({'live'}, {'by seq'}), ({'dead'}, {'dead line'})"
 	}
 	return session + `SELECT COUNT(*) AS missing
-FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'dead'}, {'dead new'}), ({'done'}, {'done id'})) AS i (of_table, name)
-WHERE INDEXPROPERTY(OBJECT_ID(i.of_table, N'U'), i.name, 'IndexID') IS NULL
+FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'dead'}, {'dead new'}), ({'done'}, {'done id'}),
+  ({'consumers'}, N''), ({'samples'}, N''), ({'log'}, N'')) AS i (of_table, name)
+WHERE CASE WHEN i.name = N'' THEN OBJECT_ID(i.of_table, N'U') ELSE INDEXPROPERTY(OBJECT_ID(i.of_table, N'U'), i.name, 'IndexID') END IS NULL
   AND (OBJECT_ID(i.of_table, N'U') IS NOT NULL OR HAS_PERMS_BY_NAME({'[schema]'}, 'SCHEMA', 'ALTER') = 1);
 `
 }
