@@ -8,19 +8,14 @@ import (
 )
 
 // Status is nil if something works, and otherwise the reason why it does not. It is safe for
-// concurrent use.
-//
-// Its goroutines, joined by Close, are one while there is a change to report, and one for each
-// call.
+// concurrent use. Its goroutines are those of its Events, which Close joins.
 type Status struct {
 	changed func(error)
-	calls   base.Group
+	calls   base.Events
 
-	mu        sync.Mutex // guards what follows; not held during a call
-	closed    bool
-	reporting bool
-	err       error
-	reported  error // by the last call
+	mu       sync.Mutex // guards what follows; not held during a call
+	err      error
+	reported error // by the last call
 }
 
 // New makes a Status that is nil. changed is called once per change from nil to an error and
@@ -32,10 +27,8 @@ func New(changed func(error)) *Status { return &Status{changed: changed} }
 func (s *Status) Set(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = err
-	if s.changed != nil && !s.reporting && !s.closed {
-		s.reporting = true
-		s.calls.Go(s.report)
+	if s.err = err; s.changed != nil {
+		s.calls.Enqueue(s.report)
 	}
 }
 
@@ -48,25 +41,18 @@ func (s *Status) Err() error {
 
 // Close waits for the running call, and for the call of an earlier change. No later change is
 // reported.
-func (s *Status) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.calls.Wait()
-}
+func (s *Status) Close() { s.calls.Close() }
 
-// report makes calls until there is no change to report.
+// report makes a call if there is a change to report.
 func (s *Status) report() {
-	for {
-		s.mu.Lock()
-		err := s.err
-		if (err == nil) == (s.reported == nil) {
-			s.reporting = false
-			s.mu.Unlock()
-			return
-		}
+	s.mu.Lock()
+	err := s.err
+	same := (err == nil) == (s.reported == nil)
+	if !same {
 		s.reported = err
-		s.mu.Unlock()
+	}
+	s.mu.Unlock()
+	if !same {
 		base.Call(func() { s.changed(err) })
 	}
 }
