@@ -211,8 +211,9 @@ func newConsumer(q *queue, cfg ConsumerConfig, values context.Context) (*consume
 	c := &consumer{queue: q, cfg: cfg, health: q.availability("consumer")}
 	engine, err := consume.New(consume.Config{
 		Limits: claim.Limits{
-			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
-			PollEvery: cfg.PollEvery, StatementTimeout: q.cfg.StatementTimeout,
+			Times: lease.Times{LeaseFor: cfg.LeaseFor, MaxExtend: cfg.MaxExtend,
+				StatementTimeout: q.cfg.StatementTimeout, OneWriter: q.table.Dialect.Traits().OneWriter},
+			Prefetch: cfg.Prefetch, PrefetchBytes: cfg.PrefetchBytes, PollEvery: cfg.PollEvery,
 			MaxCrashes: q.cfg.MaxCrashes, Slots: q.names.Slots,
 		},
 		DB: q.db, Table: q.table, Signals: &q.signals,

@@ -13,10 +13,9 @@ import (
 
 // Limits are settings of a consumer and of its queue: see chanq.Config and chanq.ConsumerConfig.
 type Limits struct {
+	lease.Times
 	Prefetch, PrefetchBytes int
-	LeaseFor, MaxExtend     time.Duration
 	PollEvery               time.Duration
-	StatementTimeout        time.Duration
 	MaxCrashes              int
 	Slots                   int // of an ordered queue
 }
@@ -37,7 +36,6 @@ type Config struct {
 	Subscription *notify.Subscription
 	Waiter       *notify.Waiter  // is woken after this process has sent or released messages
 	Cleared      <-chan struct{} // with StopWhenIdle, has a value when no lease or handler is left
-	SpareTimeout time.Duration   // of a statement that no message waits for; also bounds claims and reads of contents
 }
 
 // holds reports whether a lease has not ended, or a handler has not returned.
@@ -46,22 +44,19 @@ func (c *Config) holds() bool {
 	return leases+handlers > 0
 }
 
-// patience limits the time of a claim: an answer after its leases have expired is useless.
-func (c *Config) patience() time.Duration { return min(c.StatementTimeout, c.LeaseFor) }
-
 // claimTime is the timeout of a claim. In a database with one writer a claim blocks extensions, so it has the limit of
 // all statements there, unless leases are so short that a healthy database might need most of their time.
 func (c *Config) claimTime() time.Duration {
-	return min(c.patience(), max(c.SpareTimeout, time.Second))
+	return min(c.Useful(), max(c.Spare(), time.Second))
 }
 
 // readTime is the timeout of a read of contents, which claims wait for. A slower read is a failed attempt.
 func (c *Config) readTime(size int) time.Duration {
-	return min(c.StatementTimeout, max(c.SpareTimeout, time.Second), readLeast+time.Duration(size)*time.Second/readRate)
+	return min(c.StatementTimeout, max(c.Spare(), time.Second), readLeast+time.Duration(size)*time.Second/readRate)
 }
 
 // lookTimeout is the timeout of a query for the row of a lease.
-func (c *Config) lookTimeout() time.Duration { return min(c.SpareTimeout, c.LeaseFor) }
+func (c *Config) lookTimeout() time.Duration { return min(c.Spare(), c.LeaseFor) }
 
 // keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is
 // Policy.MaxKeys.

@@ -93,9 +93,8 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 	t.Cleanup(n.Leave)
 	cfg := claim.Config{
 		Limits: claim.Limits{
-			Prefetch: 100, PrefetchBytes: 1 << 20,
-			MaxCrashes: 8, LeaseFor: 30 * time.Second, MaxExtend: time.Hour,
-			PollEvery: time.Second, StatementTimeout: 10 * time.Second,
+			Times:    lease.Times{LeaseFor: 30 * time.Second, MaxExtend: time.Hour, StatementTimeout: 10 * time.Second},
+			Prefetch: 100, PrefetchBytes: 1 << 20, MaxCrashes: 8, PollEvery: time.Second,
 		},
 		Traits: sqlbatch.Traits{ClaimRows: 1000},
 		Queue: &table.Queue{Classify: func(err error) sqlbatch.Class {
@@ -108,7 +107,7 @@ func newQueue(t *testing.T, change func(*claim.Config)) *queue {
 			return sqlbatch.Unknown
 		}},
 		Health: health{}, Stop: stop, Abandoned: t.Context(), Home: &lease.Home{Owner: owner{}, Parent: t.Context()},
-		Neighbours: n, SpareTimeout: 10 * time.Second,
+		Neighbours:   n,
 		Subscription: &subscription, Waiter: waiter, Cleared: q.cleared,
 		Holder: holder{q},
 	}

@@ -24,8 +24,7 @@ func (c *Consumer) newClaims() {
 		Limits: cfg.Limits, Queue: q, Traits: q.Dialect.Traits(), Health: cfg.Health, Stop: c.load.stop,
 		Abandoned: e.abandoned,
 		Home:      &o.home, Neighbours: o.neighbours, Subscription: &subscription, Waiter: c.waiter,
-		SpareTimeout: cfg.spareTimeout(),
-		Holder:       o,
+		Holder: o,
 	}
 	if cfg.StopWhenIdle {
 		own.Halt, own.Cleared = c.load.halt, c.load.drained
@@ -38,8 +37,7 @@ func (c *Consumer) newClaims() {
 	}
 	o.slots = claim.NewSlots(o.pace, c.membership)
 	c.claims = claim.NewOrdered(o.slots, &table.Ordered{
-		Claims: on, Within: min(cfg.StatementTimeout, cfg.LeaseFor),
-		LookWithin: min(cfg.spareTimeout(), cfg.LeaseFor),
+		Claims: on, Within: cfg.Useful(), LookWithin: min(cfg.Spare(), cfg.LeaseFor),
 	})
 }
 

@@ -41,8 +41,6 @@ const LeastBacklog = 4096
 
 func (c *Config) backlog() int { return max(2*c.Prefetch, LeastBacklog) }
 
-func (c *Config) tryTimeout() time.Duration { return settle.TryTimeout(c.LeaseFor, c.StatementTimeout) }
-
 // Observer is told what a consumer has done, and knows the user's functions. It is Of of the leases: see lease.Home.
 type Observer interface {
 	Claimed(rows []table.Claimed)                        // leased

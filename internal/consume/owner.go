@@ -35,17 +35,14 @@ func (o *owner) makeSettles() {
 	cfg := &o.of.cfg
 	on := func(part *session.Part) settle.Shared {
 		return settle.Shared{Table: table.Table{Queue: cfg.Table, Part: part}, Traits: cfg.Table.Dialect.Traits(),
-			Classify: cfg.Table.Classify, Health: cfg.Health, LeaseFor: cfg.LeaseFor,
-			StatementTimeout: cfg.StatementTimeout}
+			Classify: cfg.Table.Classify, Health: cfg.Health, Times: cfg.Times}
 	}
 	o.settler = settle.New(settle.Config{
 		Shared: on(o.of.parts.settle), Owner: o,
-		LookTimeout: min(cfg.tryTimeout(), cfg.spareTimeout()), Linger: settle.Linger(cfg.LeaseFor),
-		Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
+		Linger: settle.Linger(cfg.LeaseFor), Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
 	}, o.of.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
-		Shared: on(o.of.parts.extend), MaxExtend: cfg.MaxExtend,
-		Mover: lease.MoverOf(cfg.Values), Holder: o,
+		Shared: on(o.of.parts.extend), Mover: lease.MoverOf(cfg.Values), Holder: o,
 	})
 }
 
@@ -173,7 +170,7 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.of.cfg.StatementTimeout)
 	defer cancel()
-	return o.extender.Extend(ctx, l, d, o.of.cfg.tryTimeout())
+	return o.extender.Extend(ctx, l, d, o.of.cfg.Try())
 }
 
 // Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown

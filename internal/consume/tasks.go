@@ -8,7 +8,6 @@ import (
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/internal/settle"
 	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -30,23 +29,11 @@ func (t tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statem
 
 // lookUp looks up the rows of leases.
 func (t tasks) lookUp(leases []*lease.Lease) (table.Seen, error) {
-	seen, err := table.Table{Queue: t.Table, Part: t.of.parts.note}.Look(t.of.ending.abandoned, t.patience(),
+	seen, err := table.Table{Queue: t.Table, Part: t.of.parts.note}.Look(t.of.ending.abandoned, t.Patience(),
 		lease.IDs(leases))
 	t.mind("look", err)
 	return seen, err
 }
-
-// spareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases
-// cannot be extended meanwhile.
-func (c *Config) spareTimeout() time.Duration {
-	if c.Table.Dialect.Traits().OneWriter {
-		return c.patience()
-	}
-	return c.StatementTimeout
-}
-
-// patience is the timeout of a statement that leases or the membership depend on.
-func (c *Config) patience() time.Duration { return settle.Patience(c.LeaseFor, c.StatementTimeout) }
 
 // report reports the result of a task, and ends the consumer if it is hopeless.
 func (t tasks) report(of *base.Task, op string, err error) {

@@ -18,9 +18,7 @@ import (
 // ExtenderConfig configures an Extender.
 type ExtenderConfig struct {
 	Shared
-	// MaxExtend is how long a lease is extended after a reader has taken it.
-	MaxExtend time.Duration
-	Mover     *lease.Mover // between the channel and the readers, or nil
+	Mover *lease.Mover // between the channel and the readers, or nil
 	Holder
 }
 
@@ -84,9 +82,9 @@ func NewExtender(cfg ExtenderConfig) *Extender {
 	// While one worker searches for extensions that fail alone, the other one continues with those that are due.
 	x.writer = batch.New(batch.Config[*lease.Extension]{
 		Full:    []int{light: max(1, cfg.Traits.AckItems), heavy: 1},
-		Workers: 2, Moment: x.patience() / 2, Longest: x.patience(),
-		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected, Timeout: x.patience(),
-			Longest: cfg.LeaseFor / 6},
+		Workers: 2, Moment: x.cfg.Patience() / 2, Longest: x.cfg.Patience(),
+		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
+			Timeout: x.cfg.Patience(), Longest: cfg.LeaseFor / 6},
 		Write: x.write, Absent: x.absent, Done: x.done,
 	})
 	return x
@@ -245,14 +243,6 @@ func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 	}
 }
 
-// Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
-// lease, unless that would be shorter than a healthy database might need.
-func Patience(leaseFor, timeout time.Duration) time.Duration {
-	return min(timeout, max(leaseFor/6, min(leaseFor/2, moment)))
-}
-
-func (x *Extender) patience() time.Duration { return Patience(x.cfg.LeaseFor, x.cfg.StatementTimeout) }
-
 // extendAll passes leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {
 	slices.SortStableFunc(leases, func(a, b *lease.Lease) int {
@@ -329,7 +319,7 @@ func (x *Extender) absent(ctx context.Context,
 	for i, e := range extensions {
 		ids[i] = e.Lease.Item.ID
 	}
-	seen, err := x.cfg.Table.Look(ctx, x.patience(), ids)
+	seen, err := x.cfg.Table.Look(ctx, x.cfg.Patience(), ids)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ const leaseFor = 30 * time.Second
 // extends runs an Extender whose leases end at *ends at the latest, and returns a function that ends it.
 func (f *fake) extends(ends *time.Duration) (end func()) {
 	f.extender = settle.NewExtender(settle.ExtenderConfig{
-		Shared: shared(f, 10*time.Second), MaxExtend: time.Hour, Holder: holder{f, ends},
+		Shared: shared(f, 10*time.Second), Holder: holder{f, ends},
 	})
 	var running sync.WaitGroup
 	running.Go(f.extender.Run)

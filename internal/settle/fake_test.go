@@ -68,8 +68,8 @@ func newFake(t testing.TB) *fake {
 var traits = sqlbatch.Traits{AckItems: 100, NackItems: 100, DeadLetterItems: 10}
 
 func shared(t settle.Table, timeout time.Duration) settle.Shared {
-	return settle.Shared{Table: t, Traits: traits, Classify: classify, Health: health{}, LeaseFor: leaseFor,
-		StatementTimeout: timeout}
+	return settle.Shared{Table: t, Traits: traits, Classify: classify, Health: health{},
+		Times: lease.Times{LeaseFor: leaseFor, MaxExtend: time.Hour, StatementTimeout: timeout}}
 }
 
 // start runs a settler, and returns a function that ends it.

@@ -34,31 +34,26 @@ type Table interface {
 
 // Shared is what the Settler and the Extender of a consumer have in common, each with sessions of its own in Table.
 type Shared struct {
-	Table            Table
-	Traits           sqlbatch.Traits
-	Classify         func(error) sqlbatch.Class
-	Health           batch.Health
-	LeaseFor         time.Duration
-	StatementTimeout time.Duration // the longest that a statement may take
+	lease.Times
+	Table    Table
+	Traits   sqlbatch.Traits
+	Classify func(error) sqlbatch.Class
+	Health   batch.Health
 }
 
 // Config configures a Settler.
 type Config struct {
 	Shared
 	Owner
-	// LookTimeout is the timeout of a query for settles that their statement did not return.
-	LookTimeout time.Duration
-	Linger      time.Duration // of a settle
+	Linger time.Duration // of a settle
 	// How many settles may wait before Add blocks; with more than half of them it is backlogged
 	Room int
 	// Isolated is called with the number of isolated settles when it changes.
 	Isolated func(items int, err error)
 }
 
-func (c *Config) tryTimeout() time.Duration { return TryTimeout(c.LeaseFor, c.StatementTimeout) }
-
 func (c *Config) loop() batch.Loop {
-	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.tryTimeout()}
+	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.Try()}
 }
 
 // Owner is the consumer of a Settler.
@@ -106,23 +101,12 @@ type Settler struct {
 	scratch   sync.Pool       // of *scratch
 }
 
-const (
-	// Workers is how many batches of a Settler may be written at the same time: one, and another that continues if the
-	// first hangs.
-	Workers = 2
-	// moment is how long a statement may take before the next batch is stored concurrently: longer than in a healthy
-	// database.
-	moment = 250 * time.Millisecond
-)
+// Workers is how many batches of a Settler may be written at the same time: one, and another that continues if the
+// first hangs.
+const Workers = 2
 
 // Linger is how long a settle waits for others to join its statement: a small part of a lease.
 func Linger(leaseFor time.Duration) time.Duration { return min(5*time.Millisecond, leaseFor/10) }
-
-// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the
-// lease is so short that a healthy database might need as long.
-func TryTimeout(leaseFor, statement time.Duration) time.Duration {
-	return min(statement, max(leaseFor/3, time.Second))
-}
 
 // New returns a Settler that stores nothing before Run. abandoned ends when its owner gives up unstored settles.
 func New(cfg Config, abandoned context.Context) *Settler {
@@ -137,7 +121,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
-		Linger: cfg.Linger, Capacity: cfg.Room, Moment: moment, Workers: workers,
+		Linger: cfg.Linger, Capacity: cfg.Room, Moment: lease.Moment, Workers: workers,
 		Loop: cfg.loop(), Isolated: cfg.Isolated,
 		Write: s.write, Absent: s.absent, Done: s.done,
 	})
@@ -256,11 +240,11 @@ func front[V any](values []V, changed []sqlbatch.Item, item func(V) sqlbatch.Ite
 func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
-	if len(leases) > 1 || left <= s.cfg.tryTimeout() {
+	if len(leases) > 1 || left <= s.cfg.Try() {
 		return func() {}
 	}
 	end = s.cfg.Table.Alone(ctx)
-	within, cancel := context.WithTimeout(ctx, s.cfg.tryTimeout())
+	within, cancel := context.WithTimeout(ctx, s.cfg.Try())
 	defer cancel()
 	_, _ = leases[0].Home.Owner.Extend(within, leases[0], 2*left)
 	return end
@@ -313,7 +297,7 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 // absent looks up settles that their statement did not return. It leaves out settles whose rows are locked.
 func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease],
 	err error) {
-	seen, err := s.cfg.Table.Look(ctx, s.cfg.LookTimeout, lease.IDs(leases))
+	seen, err := s.cfg.Table.Look(ctx, min(s.cfg.Try(), s.cfg.Spare()), lease.IDs(leases))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,37 @@
+package lease
+
+import "time"
+
+// Times are the settings by which the leases of a consumer and their statements last: see chanq.Config and
+// chanq.ConsumerConfig.
+type Times struct {
+	LeaseFor         time.Duration
+	MaxExtend        time.Duration // how long a lease is extended after a reader has taken it
+	StatementTimeout time.Duration // the longest that a statement may take
+	OneWriter        bool          // all statements share one connection: see sqlbatch.Traits
+}
+
+// Moment is longer than a statement of a healthy database takes.
+const Moment = 250 * time.Millisecond
+
+// Try is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is
+// so short that a healthy database might need as long.
+func (t *Times) Try() time.Duration { return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second)) }
+
+// Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
+// lease, unless that would be shorter than a healthy database might need.
+func (t *Times) Patience() time.Duration {
+	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, Moment)))
+}
+
+// Spare is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot
+// be extended meanwhile.
+func (t *Times) Spare() time.Duration {
+	if t.OneWriter {
+		return t.Patience()
+	}
+	return t.StatementTimeout
+}
+
+// Useful is the timeout of a statement whose answer is useless after its leases have expired.
+func (t *Times) Useful() time.Duration { return min(t.StatementTimeout, t.LeaseFor) }
