@@ -307,25 +307,18 @@ func call[E any](hook func(E), e E) {
 
 // availability returns an Availability that reports to the hook.
 func (q *queue) availability(part string) *base.Availability {
-	a := &base.Availability{}
-	if hook := q.cfg.Hooks.Availability; hook != nil {
-		a.Changed = func(c base.AvailabilityChange) {
-			call(hook, AvailabilityEvent{Queue: q.cfg.Label, Part: part, Up: c.Up, Ended: c.Ended, Err: c.Err,
-				Down: c.Down})
-		}
-	}
-	return a
+	return &base.Availability{Changed: func(c base.AvailabilityChange) {
+		call(q.cfg.Hooks.Availability, AvailabilityEvent{Queue: q.cfg.Label, Part: part, Up: c.Err == nil,
+			Ended: c.Ended, Err: c.Err, Down: c.Down})
+	}}
 }
 
 // isolated returns an Isolated that reports to the hook.
 func (q *queue) isolated(part string) *base.Isolated {
-	i := &base.Isolated{}
-	if hook := q.cfg.Hooks.Isolated; hook != nil {
-		i.Changed = func(items, change int, err error) {
-			call(hook, IsolatedEvent{Queue: q.cfg.Label, Part: part, Items: items, Change: change, Err: err})
-		}
-	}
-	return i
+	return &base.Isolated{Changed: func(items, change int, err error) {
+		call(q.cfg.Hooks.Isolated, IsolatedEvent{Queue: q.cfg.Label, Part: part, Items: items, Change: change,
+			Err: err})
+	}}
 }
 
 // task returns a Task that reports to the Housekeeping hook. op is as in OpError.

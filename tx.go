@@ -122,8 +122,8 @@ type inTx struct {
 
 // sentInTx counts the messages sent to a queue.
 type sentInTx struct {
-	messages, duplicates, bytes int
-	slots                       notify.Slots
+	SentEvent
+	slots notify.Slots
 }
 
 // openTxs has the inTx of each *sql.Tx whose InTx has not returned.
@@ -170,10 +170,10 @@ func (t *inTx) stores(q *queue, rows []sqlbatch.Row, duplicates int) {
 		t.sent[q] = s
 	}
 	for i := range rows {
-		s.bytes += len(rows[i].Body)
+		s.Bytes += len(rows[i].Body)
 	}
-	s.messages += len(rows)
-	s.duplicates += duplicates
+	s.Messages += len(rows) - duplicates
+	s.Duplicates += duplicates
 	s.slots.Merge(q.slotsOf(rows))
 }
 
@@ -227,16 +227,19 @@ func (t *inTx) ended(committed, maybe bool) {
 		c.engine.Committed(group)
 	}
 	for q, s := range sent {
-		if committed && s.messages > 0 { // 0: of RunNowTx
-			q.sent(SentEvent{Messages: s.messages - s.duplicates, Duplicates: s.duplicates, Bytes: s.bytes})
+		if !maybe {
+			continue
 		}
-		if maybe && !committed && s.messages > 0 {
-			q.sent(SentEvent{Attempted: s.messages - s.duplicates})
+		messages := s.Messages + s.Duplicates
+		switch {
+		case messages == 0: // of RunNowTx
+		case committed:
+			q.sent(s.SentEvent)
+		default:
+			q.sent(SentEvent{Attempted: s.Messages})
 		}
-		if maybe {
-			q.signals.Key.Wake()
-			q.signals.Debouncer.Notify(s.messages, s.slots, false)
-		}
+		q.signals.Key.Wake()
+		q.signals.Debouncer.Notify(messages, s.slots, false)
 	}
 }
 

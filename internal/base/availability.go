@@ -21,10 +21,9 @@ type Availability struct {
 
 // AvailabilityChange is the beginning or the end of an outage.
 type AvailabilityChange struct {
-	Up    bool          // the outage is over
+	Err   error         // what failed; nil: the outage is over
 	Ended bool          // because the producer or consumer has ended
-	Err   error         // what failed; nil when Up
-	Down  time.Duration // the length of the outage, when Up
+	Down  time.Duration // the length of the outage, when it is over
 }
 
 // Failed notes a failure of an operation. It is ignored if the operation began before the latest success: the
@@ -79,7 +78,7 @@ func (a *Availability) over(ended bool) {
 	}
 	down := time.Since(a.since)
 	a.since = time.Time{}
-	a.report(AvailabilityChange{Up: true, Ended: ended, Down: down})
+	a.report(AvailabilityChange{Ended: ended, Down: down})
 }
 
 // report queues a call of Changed. The caller must not wait for it, because it might be the goroutine that extends

@@ -14,7 +14,7 @@ import (
 func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 	var changes []string
 	h := &Availability{Changed: func(c AvailabilityChange) {
-		if c.Up {
+		if c.Err == nil {
 			changes = append(changes, "up")
 		} else {
 			changes = append(changes, "down")

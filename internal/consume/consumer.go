@@ -47,8 +47,6 @@ type Consumer struct {
 // note are for what no delivery waits for.
 type parts struct{ claim, settle, extend, note *session.Part }
 
-func (p *parts) all() []*session.Part { return []*session.Part{p.settle, p.extend, p.claim, p.note} }
-
 // claims are the claims of internal/claim, of a plain or an ordered queue.
 type claims interface {
 	Source() claim.Source // of the claimed leases
@@ -158,7 +156,7 @@ func (c *Consumer) supervise(stopped, ended func()) {
 	o.extender.Close()
 	c.cfg.Isolated.Close()
 	c.cfg.Health.End()
-	for _, p := range c.parts.all() {
+	for _, p := range []*session.Part{c.parts.settle, c.parts.extend, c.parts.claim, c.parts.note} {
 		p.Close()
 	}
 	close(e.finished)
@@ -232,8 +230,20 @@ func (c *Consumer) Done(leases ...*lease.Lease) {
 // CountAsOne counts the handlers of n leases that are handled together as one: Done is to be called once.
 func (c *Consumer) CountAsOne(n int) { c.load.handlers.Add(int64(1 - n)) }
 
-// Skip reports a lease that ended before a reader took it, and releases it.
-func (c *Consumer) Skip(l *lease.Lease) bool { return c.owner.skip(l) }
+// Skip reports a lease that ended before a reader took it, and releases it: if the database still holds the lease, the
+// attempt does not count. It also does not count as taken, because claims must become smaller if buffered leases
+// expire.
+func (c *Consumer) Skip(l *lease.Lease) bool {
+	if !l.Gone() {
+		return false
+	}
+	c.owner.pace.Skip()
+	if l.Take(lease.Release) {
+		c.Take()
+		c.SettleAll(l)
+	}
+	return true
+}
 
 // SettleAll takes leases in state Settling. It does not wait.
 func (c *Consumer) SettleAll(leases ...*lease.Lease) { c.owner.settler.AddAll(leases...) }

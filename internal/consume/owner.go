@@ -46,7 +46,6 @@ func (o *owner) makeSettles() {
 	})
 }
 
-func (o *owner) IsLast(failures int) bool            { return o.of.cfg.Table.IsLast(failures) }
 func (o *owner) Awaited(l *lease.Lease) bool         { return o.slots != nil && o.slots.Awaited(l) }
 func (o *owner) Broken(op string, err error)         { o.of.Broken(op, err) }
 func (o *owner) SettleAll(leases ...*lease.Lease)    { o.settler.AddAll(leases...) }
@@ -138,21 +137,6 @@ func (o *owner) tally() settle.Tally {
 	return o.settled
 }
 
-// skip reports a lease that ended before a reader took it. It is released: if the database still holds the lease, the
-// attempt does not count. It also does not count as taken, because claims must become smaller if buffered leases
-// expire.
-func (o *owner) skip(l *lease.Lease) bool {
-	if !l.Gone() {
-		return false
-	}
-	o.pace.Skip()
-	if l.Take(lease.Release) {
-		o.pace.LeaseEnded()
-		o.settler.AddAll(l) // readers do not wait for room
-	}
-	return true
-}
-
 // Expedite shortens the linger of settles, because a caller waits for one.
 func (o *owner) Expedite() { o.settler.Expedite() }
 
@@ -165,7 +149,7 @@ func (o *owner) Settle(ctx context.Context, l *lease.Lease) error {
 // Extend runs a statement, unless the consumer has ended: it does not wait for expired leases, and nothing would extend
 // this one later.
 func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (held bool, err error) {
-	if isClosed(o.extender.Ended()) {
+	if o.extender.Ended() {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.of.cfg.StatementTimeout)

@@ -1,6 +1,10 @@
 package lease
 
-import "time"
+import (
+	"time"
+
+	"github.com/chanq/chanq/internal/batch"
+)
 
 // Times are the settings by which the leases of a consumer and their statements last: see chanq.Config and
 // chanq.ConsumerConfig.
@@ -11,9 +15,6 @@ type Times struct {
 	OneWriter        bool          // all statements share one connection: see sqlbatch.Traits
 }
 
-// Moment is longer than a statement of a healthy database takes.
-const Moment = 250 * time.Millisecond
-
 // Try is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is
 // so short that a healthy database might need as long.
 func (t *Times) Try() time.Duration { return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second)) }
@@ -21,7 +22,7 @@ func (t *Times) Try() time.Duration { return min(t.StatementTimeout, max(t.Lease
 // Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
 // lease, unless that would be shorter than a healthy database might need.
 func (t *Times) Patience() time.Duration {
-	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, Moment)))
+	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, batch.Moment)))
 }
 
 // Spare is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot

@@ -169,8 +169,8 @@ func (x *Extender) Run() {
 	}
 }
 
-// Ended is closed when End was called.
-func (x *Extender) Ended() <-chan struct{} { return x.stop.Done() }
+// Ended reports that End was called.
+func (x *Extender) Ended() bool { return x.stop.Err() != nil }
 
 // End makes Run return. Close, after Run has returned, waits until all losses are reported.
 func (x *Extender) End()   { x.end() }

@@ -20,6 +20,8 @@ import (
 type Table interface {
 	Build(skipLocked bool) sqlbatch.Queue
 	AckStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement
+	// IsLast reports that a nack after so many failed attempts dead-letters.
+	IsLast(failures int) bool
 	// Items returns the items whose rows a statement has changed. left means that the driver might still use its
 	// arguments.
 	Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (changed []sqlbatch.Item, left bool,
@@ -58,8 +60,6 @@ func (c *Config) loop() batch.Loop {
 
 // Owner is the consumer of a Settler.
 type Owner interface {
-	// IsLast reports that a nack after so many failed attempts dead-letters.
-	IsLast(failures int) bool
 	// Awaited reports that other messages wait for a settle.
 	Awaited(*lease.Lease) bool
 	// Known is called for each settle whose outcome is known, before any caller gets it.
@@ -121,7 +121,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
-		Linger: cfg.Linger, Capacity: cfg.Room, Moment: lease.Moment, Workers: workers,
+		Linger: cfg.Linger, Capacity: cfg.Room, Moment: batch.Moment, Workers: workers,
 		Loop: cfg.loop(), Isolated: cfg.Isolated,
 		Write: s.write, Absent: s.absent, Done: s.done,
 	})
@@ -152,7 +152,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 
 // prepare decides whether a nack dead-letters the message.
 func (s *Settler) prepare(l *lease.Lease) {
-	if l.Op == lease.Nack && s.cfg.IsLast(l.Failures()) {
+	if l.Op == lease.Nack && s.cfg.Table.IsLast(l.Failures()) {
 		l.Op = lease.Dead
 		l.Cause = cmp.Or(l.Cause, sqlbatch.CauseExhausted)
 	}
@@ -336,25 +336,18 @@ func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
 	case lease.ErrLost:
 		t.Lost++
 		return o.Err
-	case lease.ErrHidden:
-		return s.failed(o, false)
 	}
+	failed := &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Err: o.Err}
 	switch {
+	case o.Err == lease.ErrHidden:
 	case s.abandoned.Err() != nil:
 		if o.Item.Locked > 0 {
-			o.Err = ErrLocked
+			failed.Err = ErrLocked
 		}
-		return s.failed(o, false)
 	case table.IsPermanent(s.cfg.Classify(o.Err)):
-		s.cfg.Broken(o.Item.Op.String(), o.Err)
-		return s.failed(o, false)
+		s.cfg.Broken(failed.Op, o.Err)
+	default:
+		failed.Refused = true
 	}
-	return s.failed(o, true)
-}
-
-// failed returns the outcome of a settle that is not known to be stored, because the database refused it or the
-// consumer gave up.
-func (s *Settler) failed(o batch.Outcome[*lease.Lease], refused bool) error {
-	return &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Refused: refused,
-		Err: o.Err}
+	return failed
 }
