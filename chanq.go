@@ -370,7 +370,7 @@ func (q *queue) on(s *session.Part) table.Table { return table.Table{Queue: q.ta
 
 // once runs one statement on its own session, within Config.StatementTimeout, for calls outside of a producer or
 // consumer.
-func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan session.Scan) error {
 	s := session.OpenOnce(q.db, q.table.Dialect)
 	defer s.Close()
 	return session.Within(ctx, q.cfg.StatementTimeout, func(ctx context.Context) error { return s.Run(ctx, st, scan) })

@@ -32,7 +32,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 	}
 	s := session.OpenOnce(db, core.table.Dialect) // open during trust, which looks whether other connections differ
 	defer s.Close()
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	run := func(st sqlbatch.Statement, scan session.Scan) error {
 		return session.Within(ctx, core.cfg.StatementTimeout,
 			func(ctx context.Context) error { return s.Run(ctx, st, scan) })
 	}
@@ -57,7 +57,7 @@ func openCoreTx(ctx context.Context, tx Tx, db *sql.DB, name string, cfg Config)
 	if err != nil {
 		return nil, err
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
+	run := func(st sqlbatch.Statement, scan session.Scan) error { return session.RunTx(ctx, tx, st, scan) }
 	tables := schema{core, run}
 	found, err := tables.storedBy(core.table.SQL.InTx().Version())
 	if err == nil {
@@ -157,7 +157,7 @@ func (s schema) shared(ctx context.Context) bool {
 }
 
 // runner runs a statement, on a session or in a transaction, and passes each of its rows to scan.
-type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
+type runner = func(st sqlbatch.Statement, scan session.Scan) error
 
 // schema is the tables of a queue in its database.
 type schema struct {
@@ -265,7 +265,7 @@ func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end stri
 
 // reading returns the schema, on any connection.
 func (q *queue) reading(ctx context.Context) schema {
-	return schema{q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) }}
+	return schema{q, func(st sqlbatch.Statement, scan session.Scan) error { return q.once(ctx, st, scan) }}
 }
 
 // migrating calls do with a connection, which a transaction that do has begun does not outlive.
@@ -275,7 +275,7 @@ func (q *queue) migrating(ctx context.Context, do func(schema) error) error {
 		return q.failed("migrate", q.unanswered(fmt.Errorf("connect: %w", err)))
 	}
 	defer conn.Close()
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	run := func(st sqlbatch.Statement, scan session.Scan) error {
 		return session.RunOn(ctx, conn, q.table.Dialect, st, scan)
 	}
 	if err := do(schema{q, run}); err != nil {

@@ -166,8 +166,8 @@ func (s *Slots) Rest() []*lease.Lease { return nil }
 func (s *Slots) Changed(leases []*lease.Lease) {
 	s.change(func(now time.Duration) {
 		for _, l := range leases {
-			if e, ended := ending(l); ended && l.Message != nil {
-				s.seq.Settled(l.Message, l.Delivery, e, now)
+			if o, until, ended := ending(l); ended && l.Message != nil {
+				s.seq.Settled(l.Message, l.Delivery, o, until, now)
 			}
 		}
 	})
@@ -175,30 +175,30 @@ func (s *Slots) Changed(leases []*lease.Lease) {
 }
 
 // ending returns how a lease ended, if it has ended or is in a transaction.
-func ending(l *lease.Lease) (e order.Settle, ended bool) {
+func ending(l *lease.Lease) (o order.Outcome, until time.Duration, ended bool) {
 	switch l.State() {
 	case lease.InTx:
-		return order.Settle{Outcome: order.InTx, Until: l.Period.Deadline()}, true
+		return order.InTx, l.Period.Deadline(), true
 	case lease.Expired, lease.Lost:
-		return order.Settle{}, true
+		return order.Unknown, 0, true
 	case lease.Settled:
 		switch err := l.Outcome(); {
 		case err == lease.ErrSettled, err == nil && l.Op == lease.Ack:
-			return order.Settle{Outcome: order.Acked}, true
+			return order.Acked, 0, true
 		case err != nil:
-			return order.Settle{}, true
+			return order.Unknown, 0, true
 		case l.Op == lease.Dead:
-			return order.Settle{Outcome: order.Dead}, true
+			return order.Dead, 0, true
 		}
-		return order.Settle{Outcome: order.Given, Until: base.Now() + l.Delay}, true
+		return order.Given, base.Now() + l.Delay, true
 	}
-	return order.Settle{}, false
+	return order.Unknown, 0, false
 }
 
 // Returned triggers an immediate lookup of a message that was acked in a transaction, because its handler has returned.
 func (s *Slots) Returned(l *lease.Lease) {
 	s.change(func(now time.Duration) {
-		s.seq.Settled(l.Message, l.Delivery, order.Settle{Outcome: order.Returned}, now)
+		s.seq.Settled(l.Message, l.Delivery, order.Returned, 0, now)
 	})
 	s.pace.Progress()
 }

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/chanq/chanq/internal/base"
@@ -21,7 +20,7 @@ type tasks struct {
 
 // do runs a statement with low priority, and returns how long it took.
 func (t tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statement,
-	scan func(*sql.Rows) error) (time.Duration, error) {
+	scan session.Scan) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return t.of.parts.note.RunPatient(ctx, st, scan)

@@ -22,7 +22,8 @@ func (t tasks) trims() {
 	defer chore.End()
 	most := trimRows             // of the next step
 	var doneUpTo, deadUpTo int64 // when the last deleted messages had ended, in Unix ms
-	for round := 1; t.of.load.stop.Err() == nil; round++ {
+	stop := t.of.load.stop
+	for round := 1; stop.Err() == nil; round++ {
 		p := t.Table.Policy()
 		every := time.Minute
 		for _, age := range []time.Duration{p.Retain, p.RetainDead} {
@@ -30,7 +31,7 @@ func (t tasks) trims() {
 				every = max(time.Second, min(every, age))
 			}
 		}
-		batch.Sleep(t.of.load.stop, every/2+rand.N(every))
+		batch.Sleep(stop, every/2+rand.N(every))
 		p = t.Table.Policy() // it might have changed
 		if round%whole == 0 {
 			doneUpTo, deadUpTo = 0, 0

@@ -19,10 +19,10 @@ func (t tasks) vacuums() {
 	var pace vacuumPace
 	chore := t.Task("vacuum", "vacuum")
 	defer chore.End()
-	every := t.VacuumEvery
-	for t.of.load.stop.Err() == nil {
-		batch.Sleep(t.of.load.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
-		if ended := t.of.owner.pace.Ended(); t.of.load.stop.Err() == nil && pace.due(base.Now(), ended) {
+	every, stop := t.VacuumEvery, t.of.load.stop
+	for stop.Err() == nil {
+		batch.Sleep(stop, every/2+every/4+rand.N(every/2+1)) // not all processes at the same time
+		if ended := t.of.owner.pace.Ended(); stop.Err() == nil && pace.due(base.Now(), ended) {
 			t.vacuumIfWorn(chore, &pace)
 		}
 	}
@@ -55,16 +55,17 @@ func (t tasks) vacuumIfWorn(chore *base.Task, pace *vacuumPace) {
 		return // a vacuum of another queue is running
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(t.of.load.stop, vacuumTimeout)
+	stop := t.of.load.stop
+	ctx, cancel := context.WithTimeout(stop, vacuumTimeout)
 	defer cancel()
 	began := base.Now()
 	err = t.of.parts.note.Run(ctx, t.Table.SQL.Vacuum(), nil)
 	took := base.Now() - began
 	if err == nil {
-		batch.Sleep(t.of.load.stop, wearDelay)
+		batch.Sleep(stop, wearDelay)
 		w, err = t.wear()
 	}
-	if t.of.load.stop.Err() != nil {
+	if stop.Err() != nil {
 		return // not a failure
 	}
 	t.report(chore, "vacuum", err)

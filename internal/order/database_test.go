@@ -338,17 +338,17 @@ func (s *sim) applySettle(op *simOp) {
 
 // hear reports the outcome to the consumer.
 func (s *sim) hear(op *simOp, lost bool) {
-	e := Settle{}
+	o, until := Unknown, time.Duration(0)
 	switch {
 	case lost || !op.hit:
 	case op.how == "ack":
-		e.Outcome = Acked
+		o = Acked
 	case op.how == "dead":
-		e.Outcome = Dead
+		o = Dead
 	case op.how == "tx":
-		e.Outcome, e.Until = InTx, s.now+400*time.Millisecond
+		o, until = InTx, s.now+400*time.Millisecond
 	default:
-		e.Outcome, e.Until = Given, s.now+op.wait
+		o, until = Given, s.now+op.wait
 	}
-	op.seq.Settled(op.d.Message, op.d.Fence, e, s.now)
+	op.seq.Settled(op.d.Message, op.d.Fence, o, until, s.now)
 }

@@ -13,7 +13,7 @@ func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(2, 1, 2)
 	d := o.one()
-	o.settled(d, Settle{Outcome: Unknown})
+	o.settled(d, Unknown, 0)
 	lapse := o.plan(Lapse)
 	require.Empty(t, o.next())
 	o.Answer(lapse, nil, o.now) // also unknown
@@ -24,7 +24,7 @@ func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
 	o.known(lapse, locked) // neither written nor gone: a transaction has locked the row
 	o.now += time.Second
 	o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
-	o.settled(d, Settle{Outcome: Acked}) // too late: no effect
+	o.settled(d, Acked, 0) // too late: no effect
 	o.known(o.plan(Mark), Row{ID: d.ID, Seq: 1, Fence: 12, Lapses: 1, Written: true})
 	again := row(1)
 	again.Fence, again.Holder, again.Lapses = 12, Mine, 1
@@ -37,10 +37,10 @@ func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
 	o.read(2, 1, 2)
 	d := o.one()
 	until := o.now + 5*time.Second
-	o.settled(d, Settle{Outcome: InTx, Until: until})
+	o.settled(d, InTx, until)
 	o.known(o.plan(Look), row(1))
 	require.Empty(t, o.next())
-	o.settled(d, Settle{Outcome: Returned})
+	o.settled(d, Returned, 0)
 	o.known(o.plan(Look)) // the transaction has committed
 	require.Equal(t, []int64{2}, o.next())
 }
@@ -51,13 +51,13 @@ func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
 		o := newOne(t, 0)
 		o.read(2, 1, 2)
 		d := o.one()
-		o.settled(d, Settle{Outcome: InTx, Until: o.now + 5*time.Second})
+		o.settled(d, InTx, o.now+5*time.Second)
 		seen := row(1)
 		if unlocked {
 			seen.Lock = Unlocked
 			o.known(o.plan(Look), seen)
 			require.Empty(t, o.next(), "the handler may settle it after the rollback")
-			o.settled(d, Settle{Outcome: Returned})
+			o.settled(d, Returned, 0)
 		} else {
 			o.now += 5 * time.Second
 		}
@@ -78,7 +78,7 @@ func TestATTLThatEndsInMemory(t *testing.T) {
 	d := o.one()
 	require.False(t, d.Expired)
 	o.now += 2 * time.Second
-	o.settled(d, Settle{Outcome: Acked})
+	o.settled(d, Acked, 0)
 	require.True(t, o.one().Expired)
 }
 
@@ -230,7 +230,7 @@ func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
 	d := o.one()
 	o.Return(0, o.now)
 	require.Empty(t, o.returned(), "a handler has the message")
-	o.settled(d, Settle{})
+	o.settled(d, Unknown, 0)
 	o.Answer(o.plan(Lapse), nil, o.now)
 	require.Len(t, o.returned(), 1)
 	require.True(t, o.Doubt(0))
@@ -244,7 +244,7 @@ func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {
 	o.answer(o.plan(Read), 2, row(1), row(2))
 	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now),
 		"no message of the key is planned while one is out")
-	o.settled(d, Settle{Outcome: Acked})
+	o.settled(d, Acked, 0)
 	require.Equal(t, int64(2), o.plan(Mark).Messages[0].Seq)
 }
 

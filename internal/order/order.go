@@ -257,19 +257,13 @@ const (
 	Unknown Outcome = iota // or lost, or expired at MaxExtend
 	Acked
 	Dead
-	Given // nacked, snoozed or released: due at Settle.Until
-	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
+	Given // nacked, snoozed or released: due at a time
+	InTx  // acked in a transaction that has not ended; the lease ends at a time
 	// Returned is not final: the handler has returned after InTx, and the row is read now. If the transaction was
 	// rolled back, the message is delivered again. Until then, or until the end of the lease, the handler may settle
 	// it.
 	Returned
 )
-
-// Settle is the end of a delivery.
-type Settle struct {
-	Outcome Outcome
-	Until   time.Duration
-}
 
 // Counts are the contents of a Sequencer.
 type Counts struct {

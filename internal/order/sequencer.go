@@ -225,12 +225,12 @@ func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 	return list
 }
 
-// Settled notes the outcome of the delivery of a message under a fence.
-func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration) {
+// Settled notes the outcome of the delivery of a message under a fence. until is the time of Given and InTx.
+func (s *Sequencer) Settled(m *Message, fence int64, o Outcome, until, now time.Duration) {
 	if !m.given || m.delivery != fence || !m.busy() {
 		return
 	}
-	switch e.Outcome {
+	switch o {
 	case Acked:
 		s.queues.end(m)
 	case Dead:
@@ -238,14 +238,14 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 		s.queues.end(m)
 	case Given:
 		s.queues.released(m, GivenFence(m.Fence, m.delivery))
-		m.dueAt = e.Until
+		m.dueAt = until
 	case InTx:
 		switch m.state {
 		case out:
-			m.until, m.pauses, m.returned = e.Until, 0, false
+			m.until, m.pauses, m.returned = until, 0, false
 			s.mem.pause(m, inTx, now)
 		case inTx: // an extension that was sent before was answered
-			m.until = max(m.until, e.Until)
+			m.until = max(m.until, until)
 		}
 	case Returned:
 		if m.returned = true; m.state == inTx && m.task == nil {

@@ -93,7 +93,9 @@ func (o *one) one() Delivery {
 	return list[0]
 }
 
-func (o *one) settled(d Delivery, e Settle) { o.Settled(d.Message, d.Fence, e, o.now) }
+func (o *one) settled(d Delivery, how Outcome, until time.Duration) {
+	o.Settled(d.Message, d.Fence, how, until, o.now)
+}
 
 func TestRowsAfterTheEndOfAStragglerWaitForItsMessages(t *testing.T) {
 	o := newOne(t, 0)
@@ -125,7 +127,7 @@ func TestRowsOfARefillWaitForACatchUp(t *testing.T) {
 	}
 	require.Equal(t, 1, len(o.mem.spilled))
 	for range 2 {
-		o.settled(o.one(), Settle{Outcome: Acked})
+		o.settled(o.one(), Acked, 0)
 	}
 	r := o.plan(Refill)
 	o.Answer(r, &Answer{Walked: true, Drawn: 6, Upto: None, Rows: rows(5, 6)}, o.now) // it has ended
@@ -139,7 +141,7 @@ func TestARowThatHasEndedDuringAReadIsNotTakenFromItsAnswer(t *testing.T) {
 	o.read(1, 1)
 	d := o.one()
 	r := o.plan(Read)
-	o.settled(d, Settle{Outcome: Acked})
+	o.settled(d, Acked, 0)
 	o.answer(r, 1, row(1))
 	require.Zero(t, o.mem.keys)
 }
@@ -149,7 +151,7 @@ func TestARowThatWasReleasedDuringAReadIsTakenOnceMore(t *testing.T) {
 	o.read(1, 1)
 	d := o.one()
 	r := o.plan(Read)
-	o.settled(d, Settle{Outcome: Dead})
+	o.settled(d, Dead, 0)
 	redriven := row(1)
 	redriven.Fence = GivenFence(0, d.Fence) + 1
 	o.answer(r, 1, redriven)
@@ -168,7 +170,7 @@ func TestAKeyThatIsHeldDoesNotOpenIfARedriveIsNewerThanTheDelivery(t *testing.T)
 			o.now)
 	}
 	require.False(t, o.reads.walks[0].pending())
-	o.settled(d, Settle{Outcome: Dead})
+	o.settled(d, Dead, 0)
 	o.Answer(o.plan(Held), &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now)
 	require.Empty(t, o.next())
 	r := o.plan(Read)
@@ -185,8 +187,8 @@ func TestARefillBeginsAtTheWatermark(t *testing.T) {
 		rows = append(rows, row(seq))
 	}
 	o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 6, Senders: []string{"s"}, Upto: None, Rows: rows}, o.now)
-	o.settled(o.one(), Settle{Outcome: Acked})
-	o.settled(o.one(), Settle{Outcome: Acked})
+	o.settled(o.one(), Acked, 0)
+	o.settled(o.one(), Acked, 0)
 	r := o.plan(Refill)
 	require.Zero(t, r.From)
 	o.answer(r, 6, row(4), row(5), row(6))
@@ -201,7 +203,7 @@ func TestAKeyWhoseLastMessageIsOutIsSpilled(t *testing.T) {
 	o.Take([]Slot{{Number: 0, Fence: 20}}, o.now)
 	o.read(9, 1, 2, 3, 4, 5, 6, 9)
 	require.LessOrEqual(t, len(o.queues.slots[0].keys[keyName{"a", true}].all), 3)
-	o.settled(d, Settle{Outcome: Acked})
+	o.settled(d, Acked, 0)
 	for seq := int64(1); seq <= 6; seq++ {
 		for o.Counts().Ready == 0 {
 			var rest []Row
@@ -210,7 +212,7 @@ func TestAKeyWhoseLastMessageIsOutIsSpilled(t *testing.T) {
 			}
 			o.answer(o.plan(Refill), 9, rest...)
 		}
-		require.Equal(t, seq, func() int64 { d := o.one(); o.settled(d, Settle{Outcome: Acked}); return d.Seq }())
+		require.Equal(t, seq, func() int64 { d := o.one(); o.settled(d, Acked, 0); return d.Seq }())
 	}
 }
 
@@ -220,7 +222,7 @@ func TestAnIDThatIsSentAgainIsDelivered(t *testing.T) {
 	o.read(1, 1)
 	d := o.one()
 	r := o.plan(Read)
-	o.settled(d, Settle{Outcome: Acked})
+	o.settled(d, Acked, 0)
 	again := row(2)
 	again.ID = d.ID
 	o.answer(r, 2, row(1), again)
@@ -231,7 +233,7 @@ func TestAnIDThatIsSentAgainEndsADeliveryOfUnknownOutcome(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Holds = false })
 	o.read(1, 1)
 	d := o.one()
-	o.settled(d, Settle{})
+	o.settled(d, Unknown, 0)
 	lapse := o.plan(Lapse)
 	again := row(2)
 	again.ID = d.ID
@@ -250,7 +252,7 @@ func TestANumberThatWasGivenTwice(t *testing.T) {
 	r := o.plan(Read)
 	require.Zero(t, r.From, "all messages are read again after a lost session")
 	o.answer(r, 3, row(1), second)
-	o.settled(o.one(), Settle{Outcome: Acked})
+	o.settled(o.one(), Acked, 0)
 	o.known(o.plan(Fetch)) // the first message with number 2 is gone
 	fetch := o.plan(Fetch)
 	require.Equal(t, second.ID, fetch.Messages[0].ID)
@@ -332,7 +334,7 @@ func TestTheRowsAboveTheWatermarkAreBounded(t *testing.T) {
 func TestAKeyIsNotForgottenAsHeldDuringARead(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(1, 1)
-	o.settled(o.one(), Settle{Outcome: Dead})
+	o.settled(o.one(), Dead, 0)
 	held := o.plan(Held)
 	r := o.plan(Read) // its snapshot precedes the dead letter: row 2 does not show that the key is held
 	o.Answer(held, &Answer{Walked: true, Held: []bool{true}}, o.now)
@@ -352,14 +354,14 @@ func TestAnOutcomeOfAnEarlierDeliveryHasNoEffect(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(1, 1)
 	first := o.one()
-	o.settled(first, Settle{Outcome: Given})
+	o.settled(first, Given, 0)
 	again := row(1)
 	again.Fence = 11
 	o.known(o.plan(Fetch), again)
 	second := o.one()
-	o.settled(first, Settle{Outcome: Acked})
+	o.settled(first, Acked, 0)
 	require.Equal(t, 1, o.Busy(0))
-	o.settled(second, Settle{Outcome: Acked})
+	o.settled(second, Acked, 0)
 	require.Zero(t, o.Busy(0))
 }
 
@@ -392,8 +394,8 @@ func TestAMessageAboveTheSpilledNumberWaitsForTheRefill(t *testing.T) {
 	d := o.one()
 	o.Take([]Slot{{Number: 0, Fence: 20}}, o.now)
 	o.read(9, 1, 2, 3, 9)
-	o.settled(d, Settle{Outcome: Given})
-	o.settled(o.one(), Settle{Outcome: Acked}) // number 1
+	o.settled(d, Given, 0)
+	o.settled(o.one(), Acked, 0) // number 1
 	require.Nil(t, o.Plan(Budget{Items: 10, Fetch: 10}, o.now))
 	require.Empty(t, o.next())
 	o.answer(o.plan(Refill), 9, row(2), row(3), row(9))
@@ -432,7 +434,7 @@ func TestForgottenNumbersAreReported(t *testing.T) {
 func TestAKeyThatIsHeldOpensOnlyAfterAReadThatBeganAfterTheRedrive(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(2, 1, 2)
-	o.settled(o.one(), Settle{Outcome: Dead})
+	o.settled(o.one(), Dead, 0)
 	require.Empty(t, o.next())
 	held := o.plan(Held)
 	require.Equal(t, []string{"a"}, held.Keys)
@@ -449,7 +451,7 @@ func TestAKeyThatIsHeldOpensOnlyAfterAReadThatBeganAfterTheRedrive(t *testing.T)
 func TestAKeyOpensWhileEachAnswerReportsAnotherRedrive(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(2, 1, 2)
-	o.settled(o.one(), Settle{Outcome: Dead})
+	o.settled(o.one(), Dead, 0)
 	o.Answer(o.plan(Held), &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now)
 	first := row(1)
 	first.Fence = 12

@@ -68,7 +68,7 @@ func (c *costly) step() (acked int) {
 	for _, d := range c.Deliver(10, c.now) {
 		require.Equal(c.t, c.rows[0], d.Seq)
 		c.rows = c.rows[1:]
-		c.settled(d, Settle{Outcome: Acked})
+		c.settled(d, Acked, 0)
 		acked++
 	}
 	return acked
@@ -174,13 +174,13 @@ func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {
 	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
 	o.read(9, 1, 2, 3, 9)
 	for range 2 {
-		o.settled(o.one(), Settle{Outcome: Acked})
+		o.settled(o.one(), Acked, 0)
 	}
 	o.reads.walks[0].span = 4
 	r := o.plan(Refill)
 	require.Equal(t, []int64{0, 4}, []int64{r.From, r.Upto})
 	o.answer(r, 9, row(3))
-	o.settled(o.one(), Settle{Outcome: Acked})
+	o.settled(o.one(), Acked, 0)
 	r = o.plan(Refill)
 	require.Equal(t, int64(4), r.From)
 	o.answer(r, 9, row(9))
@@ -207,7 +207,7 @@ func TestARefillThatEndsBeforeTheSpilledNumberOfAKeyLeavesIt(t *testing.T) {
 	o.answer(o.plan(Read), 20, rows...)
 	for range 2 {
 		for _, d := range o.Deliver(10, o.now) {
-			o.settled(d, Settle{Outcome: Acked})
+			o.settled(d, Acked, 0)
 		}
 	}
 	far := o.queues.slots[0].keys[keyName{"b", true}]

@@ -205,7 +205,7 @@ func TestAReadThatEndsAtANumberIsContinuedThere(t *testing.T) {
 	require.Equal(t, int64(2), r.Cursor)
 	o.Answer(r, &Answer{Walked: true, Drawn: 4, Upto: None, Rows: []Row{row(3), row(4)}}, o.now)
 	for _, seq := range []int64{2, 3, 4} {
-		o.settled(d, Settle{Outcome: Acked})
+		o.settled(d, Acked, 0)
 		d = o.one()
 		require.Equal(t, seq, d.Seq)
 	}

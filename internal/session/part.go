@@ -101,7 +101,7 @@ func (p *Part) Close() {
 // for a statement without a result. ctx should have a deadline. Run returns nil
 // only if every row and result set was read and the database reported success.
 // After a NotRunError nothing was applied.
-func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan Scan) error {
 	_, err := p.RunTimed(ctx, st, scan)
 	return err
 }
@@ -123,21 +123,19 @@ func Within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 }
 
 // RunTimed is Run, and returns how long the statement took, without the wait for a session.
-func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
-	err error) {
+func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan Scan) (took time.Duration, err error) {
 	return p.run(ctx, st, scan, false)
 }
 
 // RunPatient is RunTimed for a statement that can wait. Of such statements of a kind on the *sql.DB,
 // one runs at a time, and one session is enough for them. A statement that hangs delays the others by
 // half a second at most. took excludes the waits for its turn and for a session.
-func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration,
-	err error) {
+func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan Scan) (took time.Duration, err error) {
 	return p.run(ctx, st, scan, true)
 }
 
-func (p *Part) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error,
-	patient bool) (took time.Duration, err error) {
+func (p *Part) run(ctx context.Context, st sqlbatch.Statement, scan Scan, patient bool) (took time.Duration,
+	err error) {
 	err = p.use(ctx, patient, func(s *session) error {
 		began := time.Now()
 		err := s.run(ctx, st, scan)
@@ -372,7 +370,7 @@ func (p *Part) Items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch
 }
 
 // CollectItems scans rows of id, fence.
-func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
+func CollectItems(items *[]sqlbatch.Item) Scan {
 	var raw sql.RawBytes
 	var fence sql.NullInt64
 	return func(rows *sql.Rows) error {

@@ -42,7 +42,7 @@ func (s *session) old(maxAge time.Duration) bool {
 	return time.Since(s.made) >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
-func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan Scan) error {
 	defer base.Crash() // if the caller recovered, the *sql.Conn might stay locked
 	if len(st.Prior) == 0 {
 		return s.one(ctx, st, scan)
@@ -71,7 +71,7 @@ func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 }
 
 // each runs the statements of st in order, in the open transaction.
-func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan Scan) error {
 	for _, prior := range st.Prior {
 		if err := s.one(ctx, prior, nil); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sq
 	return s.one(ctx, st, scan)
 }
 
-func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan Scan) error {
 	stmt, err := s.prepare(ctx, st.Text)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *session) compiles(ctx context.Context, text string) bool {
 // might have cancelled the wait of PostgreSQL's commit for the synchronous standby, and what it stored would then be
 // lost with the primary.
 func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement,
-	scan func(*sql.Rows) error) error {
+	scan Scan) error {
 	var err error
 	if scan == nil {
 		if stmt != nil {

@@ -158,7 +158,7 @@ func (p *Pipe) absent(ctx context.Context, inputs []*Input) (outcomes []batch.Ou
 func (p *Pipe) done(began time.Time, outcomes []batch.Outcome[*Input]) {
 	messages := 0
 	var stored []*Input
-	settled := make([]batch.Outcome[*lease.Lease], 0, len(outcomes))
+	settled := make([]outcome, 0, len(outcomes))
 	for _, o := range outcomes {
 		in := o.Item
 		if o.Err == nil {
@@ -176,7 +176,7 @@ func (p *Pipe) done(began time.Time, outcomes []batch.Outcome[*Input]) {
 		if len(in.Rows) > 0 && (o.Err == nil || o.Unknown) {
 			stored = append(stored, in)
 		}
-		settled = append(settled, batch.Outcome[*lease.Lease]{Item: in.In, Err: o.Err, Unknown: o.Unknown})
+		settled = append(settled, outcome{Item: in.In, Err: o.Err, Unknown: o.Unknown})
 	}
 	if len(stored) > 0 {
 		p.to.Stored(stored, messages, p.writer.Stats().Open > len(outcomes), time.Since(began))

@@ -70,6 +70,9 @@ type Owner interface {
 	Broken(op string, err error)
 }
 
+// outcome is the outcome of a settle.
+type outcome = batch.Outcome[*lease.Lease]
+
 // Tally counts the outcomes of a batch of settles.
 type Tally struct {
 	Acked, Nacked, Released, Dead int // in the database
@@ -295,15 +298,14 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 }
 
 // absent looks up settles that their statement did not return. It leaves out settles whose rows are locked.
-func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []batch.Outcome[*lease.Lease],
-	err error) {
+func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []outcome, err error) {
 	seen, err := s.cfg.Table.Look(ctx, min(s.cfg.Try(), s.cfg.Spare()), lease.IDs(leases))
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range leases {
 		if v := l.Verdict(l.Row(seen)); v != lease.VerdictLocked {
-			outcomes = append(outcomes, batch.Outcome[*lease.Lease]{Item: l, Err: v.Err(),
+			outcomes = append(outcomes, outcome{Item: l, Err: v.Err(),
 				Unknown: v == lease.VerdictHidden})
 		}
 	}
@@ -311,7 +313,7 @@ func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes [
 }
 
 // done publishes the outcomes of leases. A Pipe calls it as well.
-func (s *Settler) done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) {
+func (s *Settler) done(began time.Time, outcomes []outcome) {
 	var t Tally
 	leases, errs := make([]*lease.Lease, len(outcomes)), make([]error, len(outcomes))
 	for i, o := range outcomes {
@@ -326,7 +328,7 @@ func (s *Settler) done(began time.Time, outcomes []batch.Outcome[*lease.Lease]) 
 var ErrLocked = errors.New("another transaction has locked the message's row")
 
 // outcome counts a settle, and returns its outcome.
-func (s *Settler) outcome(o batch.Outcome[*lease.Lease], t *Tally) error {
+func (s *Settler) outcome(o outcome, t *Tally) error {
 	switch o.Err {
 	case nil:
 		*[...]*int{&t.Acked, &t.Nacked, &t.Released, &t.Released, &t.Dead}[o.Item.Op]++

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -25,7 +26,7 @@ type Claims struct {
 var ErrLate = errors.New("no answer in time")
 
 // run runs a statement. Its error has ErrLate if the answer did not arrive within the given time.
-func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (c *Claims) run(within time.Duration, st sqlbatch.Statement, scan session.Scan) error {
 	ctx, cancel := context.WithTimeout(c.Context, within)
 	defer cancel()
 	run := c.Part.RunPatient

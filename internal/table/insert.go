@@ -13,7 +13,7 @@ import (
 type Insert struct {
 	*Queue
 	Build sqlbatch.Queue // builds the statements: those in a transaction are different
-	Run   func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error
+	Run   func(ctx context.Context, st sqlbatch.Statement, scan session.Scan) error
 }
 
 // Insert returns the statements of sends, each in its own transaction.
@@ -21,7 +21,7 @@ func (t Table) Insert() Insert { return Insert{t.Queue, t.SQL, t.Part.Run} }
 
 // InTx returns the statements of sends in a transaction.
 func (q *Queue) InTx(tx session.Tx) Insert {
-	return Insert{q, q.SQL.InTx(), func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return Insert{q, q.SQL.InTx(), func(ctx context.Context, st sqlbatch.Statement, scan session.Scan) error {
 		return session.RunTx(ctx, tx, st, scan)
 	}}
 }

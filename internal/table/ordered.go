@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -16,12 +17,12 @@ type Ordered struct {
 	LookWithin time.Duration // timeout of a read: while it hangs, a database with one connection extends no lease
 }
 
-func (o *Ordered) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (o *Ordered) do(st sqlbatch.Statement, scan session.Scan) error {
 	return o.run(o.Within, st, scan)
 }
 
 // look is do for a read whose failure is not blamed on a message.
-func (o *Ordered) look(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (o *Ordered) look(st sqlbatch.Statement, scan session.Scan) error {
 	return o.run(o.LookWithin, st, scan)
 }
 
@@ -67,7 +68,7 @@ func (o *Ordered) held(t *order.Task, a *Answer) error {
 
 // find looks up messages, or fetches them. For a locked row the database might know only the ID: the rest is filled in
 // from messages.
-func (o *Ordered) find(run func(sqlbatch.Statement, func(*sql.Rows) error) error,
+func (o *Ordered) find(run func(sqlbatch.Statement, session.Scan) error,
 	st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, t *order.Task,
 	messages []*order.Message, a *Answer) error {
 	ids := make([][16]byte, len(messages))
