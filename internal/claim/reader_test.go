@@ -132,7 +132,7 @@ func (f *fake) add(m message, contents bool, a *table.Answer) {
 		r.Lives = -1
 	}
 	if contents {
-		r.Contents, r.Bytes = &table.Row{Body: []byte{m.id}}, 1
+		r.Contents = &table.Row{Body: []byte{m.id}}
 		a.Contents++
 	}
 	a.Rows = append(a.Rows, r)

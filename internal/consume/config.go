@@ -39,8 +39,6 @@ type Config struct {
 // Prefetch may wait.
 const LeastBacklog = 4096
 
-func (c *Config) backlog() int { return max(2*c.Prefetch, LeastBacklog) }
-
 // Observer is told what a consumer has done, and knows the user's functions. It is Of of the leases: see lease.Home.
 type Observer interface {
 	Claimed(rows []table.Claimed)                        // leased

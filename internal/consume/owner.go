@@ -39,7 +39,7 @@ func (o *owner) makeSettles() {
 	}
 	o.settler = settle.New(settle.Config{
 		Shared: on(o.of.parts.settle), Owner: o,
-		Linger: settle.Linger(cfg.LeaseFor), Room: cfg.backlog(), Isolated: cfg.Isolated.Set,
+		Linger: settle.Linger(cfg.LeaseFor), Room: max(2*cfg.Prefetch, LeastBacklog), Isolated: cfg.Isolated.Set,
 	}, o.of.ending.abandoned)
 	o.extender = settle.NewExtender(settle.ExtenderConfig{
 		Shared: on(o.of.parts.extend), Mover: lease.MoverOf(cfg.Values), Holder: o,
@@ -167,18 +167,15 @@ func (o *owner) Changed(leases ...*lease.Lease) {
 		if l.State() == lease.InTx && o.slots == nil {
 			o.openAcks.add(l) // before l.End, which might end the consumer
 		}
-		if l.End() {
-			o.leaseEnded(l)
+		if !l.End() {
+			continue
 		}
+		if l.State() != lease.Settled {
+			o.pace.LeaseEnded()
+		}
+		o.of.load.ended(&o.of.load.leases)
 	}
 	if o.slots != nil {
 		o.slots.Changed(leases)
 	}
-}
-
-func (o *owner) leaseEnded(l *lease.Lease) {
-	if l.State() != lease.Settled {
-		o.pace.LeaseEnded()
-	}
-	o.of.load.ended(&o.of.load.leases)
 }

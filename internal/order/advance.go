@@ -42,7 +42,7 @@ func (q *queues) advance(k *keyQueue, now time.Duration) {
 	case q.crashed(m):
 		q.mem.list(m, ready)
 	case m.mustMark:
-		q.mem.setContents(m, nil, 0)
+		q.mem.setContents(m, nil)
 		q.mem.list(m, toMark)
 	case m.contents == nil:
 		q.mem.list(m, toFetch)

@@ -36,6 +36,8 @@ type simRow struct {
 	guilt             int // how often in a row its holder ended, or a handler kept it for too long
 }
 
+func (*simRow) Bytes() int { return 1 }
+
 func (r *simRow) alive() bool    { return r.visible && !r.dead && !r.gone }
 func (r *simRow) slot() int      { return r.key % simSlots }
 func (r *simRow) id() [16]byte   { return [16]byte{byte(r.n)} }
@@ -92,7 +94,7 @@ func (s *sim) row(r *simRow, consumer int, contents bool) Row {
 	}
 	row.Held = s.holds && s.fault != heldRowsUnreported && s.isHeld(r.keyed())
 	if contents {
-		row.Contents, row.Bytes = r, 1
+		row.Contents = r
 	}
 	return row
 }

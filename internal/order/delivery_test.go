@@ -157,7 +157,7 @@ func lapsed(seq int64, key string, lapses int) Row {
 }
 
 func marked(r Row) Row {
-	r.Fence, r.Holder, r.Contents = 10, Mine, r.Seq
+	r.Fence, r.Holder, r.Contents = 10, Mine, content(r.Seq)
 	return r
 }
 
@@ -263,7 +263,7 @@ func TestContentsThatAreNotDeliverableAreBounded(t *testing.T) {
 	var rows []Row
 	for seq := int64(1); seq <= 5; seq++ {
 		r := row(seq)
-		r.Bytes = 40
+		r.Contents = sized(40)
 		rows = append(rows, r)
 	}
 	o.answer(o.plan(Read), 5, rows...)

@@ -30,7 +30,7 @@ func TestOnlyTheSlotOfALockedRowWaits(t *testing.T) {
 				waits = waits || locked && s.Slot == 2
 				if seq := int64(s.Slot + 1); seq > r.From {
 					rows = append(rows, Row{ID: [16]byte{byte(seq)}, Seq: seq, Slot: s.Slot, Key: fmt.Sprint(s.Slot),
-						Keyed: true, Fence: seq, Contents: seq, Bytes: 1})
+						Keyed: true, Fence: seq, Contents: content(seq)})
 				}
 			}
 			if waits {

@@ -78,21 +78,21 @@ func (y *memory) take(from state, n int, only func(*Message) bool, do func(*Mess
 }
 
 // setContents replaces the contents of a message.
-func (y *memory) setContents(m *Message, contents any, bytes int) {
+func (y *memory) setContents(m *Message, contents Contents) {
 	if m.contents != nil {
 		y.contents--
-		y.bytes -= m.bytes
+		y.bytes -= m.contents.Bytes()
 	}
-	m.contents, m.bytes = contents, bytes
+	m.contents = contents
 	if contents != nil {
 		y.contents++
-		y.bytes += bytes
+		y.bytes += contents.Bytes()
 	}
 }
 
 // wait makes a message wait in a state until a time.
 func (y *memory) wait(m *Message, in state, until time.Duration) {
-	y.setContents(m, nil, 0)
+	y.setContents(m, nil)
 	y.set(m, in)
 	m.wakeAt, m.pauses = until, min(m.pauses+1, mostPauses)
 	i, _ := slices.BinarySearchFunc(y.timers, until,

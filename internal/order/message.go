@@ -43,8 +43,7 @@ type Message struct {
 	state    state
 	task     *Task // the running task for this state; nil: none
 	gate     int   // the last event before it was read: see walk.done
-	contents any
-	bytes    int
+	contents Contents
 	mustMark bool          // another consumer might have delivered it, or its last lease has expired
 	mine     bool          // this consumer has marked it, or might have
 	counted  bool          // among the keys at work of its slot

@@ -160,9 +160,11 @@ type Row struct {
 	Lapses   int  // expired leases, including that of the holder if it is another consumer
 	Written  bool // the write of the task changed this row: only ID, Seq, Fence and Lapses are set
 	Lock     Lock
-	Contents any // nil: not read
-	Bytes    int // of the contents
+	Contents Contents // nil: not read
 }
+
+// Contents are what a reader gets of a message.
+type Contents interface{ Bytes() int }
 
 // Answer is the answer to a Task.
 type Answer struct {
@@ -245,7 +247,7 @@ func (t *Task) KeySlots() []int {
 type Delivery struct {
 	*Message
 	Fence            int64
-	Contents         any
+	Contents         Contents
 	Expired, Crashed bool
 }
 

@@ -40,6 +40,11 @@ func TestAPlaceThatIsFreePassesToTheNextMessage(t *testing.T) {
 	require.Equal(t, 2, sl.atWork)
 }
 
+// sized are contents of so many bytes.
+type sized int
+
+func (s sized) Bytes() int { return int(s) }
+
 func TestCountsFollowTheStatesOfMessages(t *testing.T) {
 	y, list := parts(0, 2)
 	m, taken := list[0], []*Message{}
@@ -47,7 +52,7 @@ func TestCountsFollowTheStatesOfMessages(t *testing.T) {
 		y.set(o, out)
 		taken = append(taken, o)
 	}
-	y.setContents(m, "contents", 8)
+	y.setContents(m, sized(8))
 	y.list(m, ready)
 	require.Equal(t, []int{1, 0, 1, 8}, []int{y.counts[ready], m.key.busy(), y.contents, y.bytes})
 	y.take(ready, 1, func(o *Message) bool { return o != m }, take)

@@ -67,12 +67,12 @@ func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 			return
 		}
 		// The database assigned the number twice: this row is gone, as a fetch will find
-		q.mem.setContents(known, nil, 0)
+		q.mem.setContents(known, nil)
 		q.recall(known)
 	}
 	m := &Message{ID: row.ID, Seq: row.Seq, Slot: row.Slot, key: k, gate: q.mem.events}
 	if q.adopt(m, row, now); row.Lock != Locked { // else a fetch will find it unlocked or absent
-		q.mem.setContents(m, row.Contents, row.Bytes)
+		q.mem.setContents(m, row.Contents)
 	}
 	if i == 0 && len(k.all) > 0 {
 		q.recall(k.all[0])
@@ -83,7 +83,7 @@ func (q *queues) insert(w *walk, row *Row, now time.Duration) {
 	}
 	q.mem.change(k)
 	if q.move(now); m.state != ready && q.mem.bytes > q.mem.cfg.Bytes {
-		q.mem.setContents(m, nil, 0)
+		q.mem.setContents(m, nil)
 	}
 }
 

@@ -220,7 +220,7 @@ func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 			Message: m, Fence: m.delivery, Contents: m.contents,
 			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.queues.crashed(m),
 		})
-		s.mem.setContents(m, nil, 0)
+		s.mem.setContents(m, nil)
 	})
 	return list
 }
@@ -262,10 +262,10 @@ func (s *Sequencer) Settled(m *Message, fence int64, o Outcome, until, now time.
 
 // Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with
 // the given contents instead.
-func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
+func (s *Sequencer) Unreadable(m *Message, contents Contents, now time.Duration) {
 	if m.state == toFetch && m.task != nil {
 		s.mem.set(m, idle)
-		s.mem.setContents(m, contents, 0)
+		s.mem.setContents(m, contents)
 		s.queues.move(now)
 	}
 }

@@ -51,7 +51,7 @@ func (c *costly) step() (acked int) {
 	for _, seq := range c.rows {
 		if seq > t.From && seq <= end {
 			a.Rows = append(a.Rows, Row{ID: [16]byte{byte(seq >> 20), byte(seq >> 28), byte(seq >> 36)}, Seq: seq,
-				Key: "a", Keyed: true, Contents: seq, Bytes: 1})
+				Key: "a", Keyed: true, Contents: content(seq)})
 		}
 	}
 	took := c.base + max(0, time.Duration((end-t.From)/perStatement))*c.number

@@ -107,7 +107,7 @@ func (q *queues) learn(m *Message, row *Row, now time.Duration) {
 			q.released(m, row.Fence)
 		}
 		q.adopt(m, row, now)
-		q.mem.setContents(m, row.Contents, row.Bytes)
+		q.mem.setContents(m, row.Contents)
 		if row.Held {
 			q.held.add(m.key, q.held.redriven)
 		}
@@ -162,7 +162,7 @@ func (q *queues) end(m *Message) {
 
 // leave removes a message from the messages at work, with its contents.
 func (q *queues) leave(m *Message, to state) {
-	q.mem.setContents(m, nil, 0)
+	q.mem.setContents(m, nil)
 	q.mem.set(m, to)
 	m.key.slot.leave(m)
 }

@@ -138,20 +138,13 @@ func (p *Pipe) late(ctx context.Context, in *Input, began time.Time, err error) 
 }
 
 // absent looks up inputs that a transaction did not ack.
-func (p *Pipe) absent(ctx context.Context, inputs []*Input) (outcomes []batch.Outcome[*Input], err error) {
+func (p *Pipe) absent(ctx context.Context, inputs []*Input) ([]batch.Outcome[*Input], error) {
 	leases := make([]*lease.Lease, len(inputs))
 	for i, in := range inputs {
 		in.In.MaybeApplied = in.In.MaybeApplied || in.Unknown
 		leases[i] = in.In
 	}
-	found, err := p.settler.absent(ctx, leases)
-	for i, o := range found {
-		for leases[i] != o.Item { // its row is locked
-			leases, inputs = leases[1:], inputs[1:]
-		}
-		outcomes = append(outcomes, batch.Outcome[*Input]{Item: inputs[i], Err: o.Err, Unknown: o.Unknown})
-	}
-	return outcomes, err
+	return lookUp(ctx, p.settler, inputs, leases)
 }
 
 // done finishes inputs, or settles those whose outputs cannot be stored in another way.

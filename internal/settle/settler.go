@@ -297,15 +297,21 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 	}
 }
 
-// absent looks up settles that their statement did not return. It leaves out settles whose rows are locked.
-func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) (outcomes []outcome, err error) {
+// absent looks up settles that their statement did not return.
+func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) ([]outcome, error) {
+	return lookUp(ctx, s, leases, leases)
+}
+
+// lookUp looks up the rows of the leases of items. It leaves out items whose rows are locked.
+func lookUp[I batch.Item](ctx context.Context, s *Settler, items []I,
+	leases []*lease.Lease) (outcomes []batch.Outcome[I], err error) {
 	seen, err := s.cfg.Table.Look(ctx, min(s.cfg.Try(), s.cfg.Spare()), lease.IDs(leases))
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range leases {
+	for i, l := range leases {
 		if v := l.Verdict(l.Row(seen)); v != lease.VerdictLocked {
-			outcomes = append(outcomes, outcome{Item: l, Err: v.Err(),
+			outcomes = append(outcomes, batch.Outcome[I]{Item: items[i], Err: v.Err(),
 				Unknown: v == lease.VerdictHidden})
 		}
 	}

@@ -214,7 +214,7 @@ func (a *Answer) scan(rows *sql.Rows) error {
 	}
 	if a.Last = in; a.given != 0 {
 		a.keep(&in)
-		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
+		row.Contents = &in
 		a.Contents++
 		a.Bytes += len(in.Body)
 	}

@@ -14,6 +14,9 @@ type Row struct {
 	Unread           error  // why Key, Type, Headers and Body could not be read
 }
 
+// Bytes returns the size of the contents in memory.
+func (r *Row) Bytes() int { return len(r.Body) + len(r.Headers) }
+
 // Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. A
 // message that a caller keeps for long therefore keeps few of its neighbours in memory.
 const (
