@@ -88,7 +88,7 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 		Sent: func(began time.Time, messages, duplicates, bytes int) {
 			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
 		},
-		Keep: func(origin any) any { m := *origin.(*Message[T]); return &m }, Unsent: p.reportUnsent,
+		Keep: func(origin any) any { return origin.(*received[T]).message() }, Unsent: p.reportUnsent,
 	})
 	p.unrecord = core.recorder.Join()
 	p.workers.Go(func() { _ = p.sessions.Connect(p.open, core.cfg.StatementTimeout) }) // a send reports its error
@@ -173,15 +173,15 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	if refused == nil {
 		refused = p.awaitIntake(ctx)
 	}
-	items := make([]send.Item, 0, len(ms))
+	items, rows := make([]send.Item, 0, len(ms)), send.Rows(nil)
 	for i := range ms {
 		m := ms[i]
-		item, err := p.prepare(&m)
+		item, err := p.prepare(&m, &rows, len(ms))
 		if err = cmp.Or(refused, err); err != nil {
 			call.Resolve(i, send.Outcome{Receipt: send.Receipt{ID: m.ID}, Err: err})
 			continue
 		}
-		item.Call, item.Index = call, i
+		item.Origin, item.Index = call, int32(i)
 		items = append(items, item)
 	}
 	p.sender.Send(ctx, call, items)
@@ -229,18 +229,15 @@ func (p *Producer[T]) sendError(o send.Outcome) error {
 // rowOverhead is the estimated size of a message in the buffer without its body.
 const rowOverhead = 256
 
-func (p *Producer[T]) prepare(m *Message[T]) (item send.Item, err error) {
-	item.Row, item.Given, err = m.row(p.queue)
-	switch item.Key = item.Row.OrderKey; {
-	case item.Row.OnDuplicate <= KeepQueued:
-	case p.cfg.InFlight == 1:
-		item.Key = item.Row.Key // the later one of two messages must win
-	default:
+// prepare makes the item of a message, one of most that are added together.
+func (p *Producer[T]) prepare(m *Message[T], rows *send.Rows, most int) (item send.Item, err error) {
+	row, given, err := m.row(p.queue)
+	if row.OnDuplicate > KeepQueued && p.cfg.InFlight > 1 {
 		err = cmp.Or(err, fmt.Errorf("Message.OnDuplicate is %v: needs a producer with InFlight 1, since parallel "+
-			"statements have no order", item.Row.OnDuplicate))
+			"statements have no order", row.OnDuplicate))
 	}
-	item.Size = min(len(item.Row.Body)+len(item.Row.Headers)+len(item.Row.Key)+len(item.Row.Type)+rowOverhead,
-		p.cfg.BufferBytes)
+	item = rows.NewItem(&row, given, most)
+	item.Size = min(len(row.Body)+len(row.Headers)+len(row.Key)+len(row.Type)+rowOverhead, p.cfg.BufferBytes)
 	return item, err
 }
 
@@ -262,9 +259,7 @@ func (p *Producer[T]) Unsent() (unsent []Unsent[T]) {
 }
 
 func (p *Producer[T]) unsentOf(origin any, o send.Outcome) Unsent[T] {
-	m := *origin.(*Message[T])
-	m.ID = o.ID
-	return Unsent[T]{Message: m, Err: p.sendError(o)}
+	return Unsent[T]{Message: origin.(Message[T]), Err: p.sendError(o)}
 }
 
 // Flush waits until every message handed over before, even through C, is stored or known to be impossible to store, or
@@ -403,7 +398,16 @@ const mostReceived = 64
 // received is a message that came through C.
 type received[T any] struct {
 	send.Item
-	message Message[T] // unchanged, except for its ID
+	body    T // as it was given, like the headers
+	headers map[string]string
+}
+
+// message returns the message, with its ID.
+func (r *received[T]) message() Message[T] {
+	row := r.Row()
+	return Message[T]{ID: row.ID, Body: r.body, Type: row.Type, Headers: r.headers, Priority: Priority(row.Priority),
+		Delay: row.Delay, TTL: row.TTL, DedupKey: row.Key, OnDuplicate: row.OnDuplicate, DebounceMax: row.DebounceMax,
+		Key: row.OrderKey}
 }
 
 // intake receives from C until Close begins.
@@ -429,12 +433,12 @@ func (p *Producer[T]) intake() {
 
 // handOver passes a message of C on, together with those whose senders are waiting, up to a limit.
 func (p *Producer[T]) handOver(m Message[T]) {
-	items := make([]received[T], 0, p.usual)
+	items, rows := make([]received[T], 0, p.usual), send.Rows(nil)
 	size := 0
 	for ok := true; ok; {
-		item := received[T]{message: m}
+		item := received[T]{body: m.Body, headers: m.Headers}
 		var err error
-		item.Item, err = p.prepare(&m)
+		item.Item, err = p.prepare(&m, &rows, p.usual-len(items))
 		switch {
 		case err != nil:
 			p.keepUnsent(item, err)
@@ -461,7 +465,7 @@ func (p *Producer[T]) handOver(m Message[T]) {
 
 func (p *Producer[T]) pushInTurn(items []received[T], size int) {
 	for i := range items {
-		items[i].Origin = &items[i].message
+		items[i].Origin = &items[i]
 	}
 	p.sender.PushInTurn(len(items), func(i int) *send.Item { return &items[i].Item }, size)
 }
@@ -469,6 +473,6 @@ func (p *Producer[T]) pushInTurn(items []received[T], size int) {
 // keepUnsent keeps a message that cannot be stored. A body above MaxBody counts as MaxBody, so that it does not fill
 // the buffer.
 func (p *Producer[T]) keepUnsent(item received[T], err error) {
-	item.Origin = &item.message
+	item.Origin = &item
 	p.sender.KeepUnsent(&item.Item, p.queue.table.Policy().MaxBody+rowOverhead, err)
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
+	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/table"
 )
 
@@ -106,6 +109,35 @@ func openSQLite(t testing.TB) *sql.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
+}
+
+// Bytes of memory of a message, without its bytes. A message in the buffer of a producer or a consumer takes them, and
+// the garbage collector reads them.
+func TestMessagesStaySmall(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(received[[]byte]{}), uintptr(144), "sent on C")
+	require.LessOrEqual(t, unsafe.Sizeof(send.Item{}), uintptr(112), "sent by Send")
+}
+
+func TestAMessageThatIsNotStoredIsReturnedWithAllItsFields(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	all := Message[string]{
+		ID: NewID(), Body: "body", Type: "type", Headers: map[string]string{"a": "b"}, Priority: PriorityHigh,
+		Delay: time.Second, TTL: time.Hour, DedupKey: "dedup", OnDuplicate: Debounce, DebounceMax: time.Minute,
+	}
+	keyed := Message[string]{Key: "a"}
+	for i := range reflect.TypeOf(all).NumField() {
+		a, b := reflect.ValueOf(all).Field(i), reflect.ValueOf(keyed).Field(i)
+		require.False(t, a.IsZero() && b.IsZero(), "a field is missing above: %s", reflect.TypeOf(all).Field(i).Name)
+	}
+	for _, m := range []Message[string]{all, keyed, {Body: "bare"}} {
+		given := m
+		item, err := p.prepare(&m, new(send.Rows), 1)
+		require.Equal(t, given.Key != "", err != nil, "the queue is plain")
+		given.ID = m.ID
+		r := received[string]{Item: item, body: m.Body, headers: m.Headers}
+		require.Equal(t, given, r.message())
+	}
 }
 
 func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {

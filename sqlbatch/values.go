@@ -154,6 +154,12 @@ type Row struct {
 	Body        []byte
 }
 
+// Plain reports that the row has an ID and a body, and nothing else.
+func (r *Row) Plain() bool {
+	return r.Priority == 0 && r.OnDuplicate == 0 && r.Delay|r.TTL|r.DebounceMax == 0 && r.Slot == 0 &&
+		r.Key == "" && r.OrderKey == "" && r.Type == "" && r.Headers == nil
+}
+
 // Item names one lease: its message's id and its fence.
 type Item struct {
 	ID    [16]byte

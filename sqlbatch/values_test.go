@@ -1,6 +1,7 @@
 package sqlbatch_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -25,5 +26,24 @@ func TestNoValueIsEverPartOfAText(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestARowWithMoreThanAnIDAndABodyIsNotPlain(t *testing.T) {
+	require.True(t, (&sqlbatch.Row{ID: [16]byte{1}, Body: []byte{1}}).Plain())
+	for i := range reflect.TypeFor[sqlbatch.Row]().NumField() {
+		row := sqlbatch.Row{}
+		switch f := reflect.ValueOf(&row).Elem().Field(i); {
+		case f.CanInt():
+			f.SetInt(1)
+		case f.CanUint():
+			f.SetUint(1)
+		case f.Kind() == reflect.String:
+			f.SetString("x")
+		case f.Kind() == reflect.Slice:
+			f.SetBytes([]byte{})
+		}
+		name := reflect.TypeFor[sqlbatch.Row]().Field(i).Name
+		require.Equal(t, name == "ID" || name == "Body", row.Plain(), name)
 	}
 }

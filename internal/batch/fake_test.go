@@ -21,8 +21,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type item struct {
 	batch.Place
-	n int
+	n   int
+	key string
 }
+
+func (i *item) Key() string { return i.key }
 
 // classed is an error of a given class.
 type classed sqlbatch.Class

@@ -53,8 +53,8 @@ func (r *round[I]) isolate(err error) {
 	p.state = isolated
 	r.writer.isolated = append(r.writer.isolated, in)
 	r.writer.isolatedChanged(in.err)
-	if p.Key != "" {
-		r.writer.keys[p.Key] = in
+	if key := keyOf(item); key != "" {
+		r.writer.keys[key] = in
 		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.worker.gone(item) || r.worker.follows(item) })
 	}
 	r.writer.mu.Unlock()
@@ -63,18 +63,17 @@ func (r *round[I]) isolate(err error) {
 
 // follows moves an item behind the isolated item of its key. It returns false if there is none. mu is held.
 func (w *worker[I]) follows(item I) bool {
-	p := item.place()
-	if p.Key == "" {
+	if len(w.writer.keys) == 0 {
 		return false
 	}
-	in := w.writer.keys[p.Key]
+	in := w.writer.keys[keyOf(item)]
 	switch {
 	case in == nil:
 		return false
 	case w.writer.followers() >= mostBehind:
 		w.end(item, fmt.Errorf("behind an item of the same key that is not written: %w", in.err))
 	default:
-		p.state = behind
+		item.place().state = behind
 		in.behind = append(in.behind, item)
 	}
 	return true
@@ -187,7 +186,7 @@ func (w *Writer[I]) release(in *isolation[I]) {
 		w.waiting.putBack(in.behind)
 		w.arrived(before, Now)
 	}
-	if key := in.item.place().Key; w.keys[key] == in {
+	if key := keyOf(in.item); w.keys[key] == in {
 		delete(w.keys, key)
 	}
 }

@@ -109,7 +109,7 @@ func TestAPermanentErrorThatTwoItemsGetIsThatOfTheWholeKind(t *testing.T) {
 // keyed gives every third item the key "a", and every third "b".
 func keyed(items []*item) []*item {
 	for _, it := range items {
-		it.Key = []string{"", "a", "b"}[it.n%3]
+		it.key = []string{"", "a", "b"}[it.n%3]
 	}
 	return items
 }
@@ -158,7 +158,7 @@ func TestAKeyWhoseItemsAllFailLeavesTheOthersAlone(t *testing.T) {
 		items := numbered(1, 500) // more than a few batches
 		var bad []int
 		for _, it := range items {
-			it.Key = "a"
+			it.key = "a"
 			bad = append(bad, it.n)
 		}
 		w.set(failing(classed(sqlbatch.Refused), bad...))
@@ -204,7 +204,7 @@ func TestTheNumberOfIsolatedItemsIsBounded(t *testing.T) {
 		w.set(failing(classed(sqlbatch.Refused), 1))
 		items := numbered(1, 1200)
 		for _, it := range items[:1102] {
-			it.Key = "a"
+			it.key = "a"
 		}
 		w.addAll(batch.Now, items...)
 		w.wait(time.Minute)
@@ -425,7 +425,7 @@ func TestWithdrawKeepsTheCountsRight(t *testing.T) {
 		w.lock[0] = true
 		items := numbered(0, 4)
 		for _, it := range items[1:4] {
-			it.Key = "a"
+			it.key = "a"
 		}
 		w.set(failing(classed(sqlbatch.Refused), 1))
 		w.addAll(batch.Now, items...)
@@ -443,7 +443,7 @@ func TestWithdrawKeepsTheCountsRight(t *testing.T) {
 			require.Panics(t, func() { w.add(batch.Now, it) })
 		}
 		w.set(nil)
-		w.add(batch.Now, &item{Place: batch.Place{Key: "a"}, n: 5})
+		w.add(batch.Now, &item{key: "a", n: 5})
 		w.wait(time.Minute)
 		require.Equal(t, []int{4, 5}, w.order)
 		require.Equal(t, []int{1, 0}, w.isolated)
@@ -456,7 +456,7 @@ func TestAWithdrawnItemOfUnknownOutcomeIsEndedWhereverItIs(t *testing.T) {
 		w := newWorld(t, settings())
 		items := numbered(1, 4)
 		for _, it := range items[:3] {
-			it.Key = "a"
+			it.key = "a"
 		}
 		w.set(failing(classed(sqlbatch.Unknown), 1))
 		w.addAll(batch.Now, items...)
@@ -540,7 +540,7 @@ func TestAConfigThatContradictsItselfIsRefused(t *testing.T) {
 	}
 	cfg := settings()
 	cfg.Workers = 2
-	keyed := &item{Place: batch.Place{Key: "a"}}
+	keyed := &item{key: "a"}
 	require.Panics(t, func() { _ = batch.New(cfg).Add(t.Context(), keyed, batch.Now) }, "two workers have no order")
 }
 

@@ -8,22 +8,31 @@ import (
 // Item is a pointer to a struct that embeds a Place.
 type Item interface{ place() *Place }
 
+// Keyed is an Item with a key. Items of one key that is not empty are written in the order of Add, by one worker.
+type Keyed interface{ Key() string }
+
+func keyOf[I Item](item I) (key string) {
+	if keyed, is := any(item).(Keyed); is {
+		key = keyed.Key()
+	}
+	return key
+}
+
 // Place is the part of an item that the Writer uses. An item is in at most one Writer. It may be added again after
 // its outcome, but not after Withdraw has taken it back.
 type Place struct {
 	// Set by the caller before Add.
-	Key  string // items of one key that is not empty are written in the order of Add; it needs one worker
-	Size int    // in bytes, as Config.Bytes counts them
-	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
+	Size int   // in bytes, as Config.Bytes counts them
+	Kind uint8 // items of different kinds never share a statement; indexes Config.Full
 
 	// Set by the Writer, to be read by Write and Done.
 	Unknown bool  // a failed statement might have written the item
 	Locked  uint8 // how often its row was locked, up to lockPauses
 
 	// Guarded by Writer.mu.
-	seq       uint64 // how many items were added before
 	state     state
-	withdrawn bool // by its caller: it is not written again
+	withdrawn bool   // by its caller: it is not written again
+	seq       uint64 // how many items were added before
 
 	// Used by the worker that has the item.
 	blame uint64 // 1 more than the successes of the Writer when it first failed alone; 0: it has not
@@ -113,10 +122,10 @@ func (w *Writer[I]) push(item I) {
 	switch {
 	case p.state != over || p.withdrawn:
 		panic("batch: an item is added that is in a Writer, or was withdrawn")
-	case p.Key != "" && len(w.workers) > 1:
+	case len(w.workers) > 1 && keyOf(item) != "":
 		panic("batch: an item with a Key needs one worker")
 	}
-	*p = Place{Size: p.Size, Kind: p.Kind, Key: p.Key, seq: w.added, state: waiting}
+	*p = Place{Size: p.Size, Kind: p.Kind, seq: w.added, state: waiting}
 	w.added++
 	w.open++
 	w.waiting.push(item)
@@ -152,7 +161,7 @@ func (w *Writer[I]) Withdraw(item I) bool {
 	case isolated:
 		w.release(w.isolated[slices.IndexFunc(w.isolated, func(in *isolation[I]) bool { return in.item.place() == p })])
 	case behind:
-		in := w.keys[p.Key]
+		in := w.keys[keyOf(item)]
 		in.behind = slices.DeleteFunc(in.behind, func(o I) bool { return o.place() == p })
 	}
 	w.ended(p.seq)

@@ -236,7 +236,7 @@ func (r *round[I]) failedAlone(f *Failure, repeats bool) {
 	}
 	switch {
 	case len(r.others()) > 0: // the next one of them is tried immediately
-	case again && r.mayIsolate(p):
+	case again && r.mayIsolate():
 		r.isolate(f.Err)
 	default:
 		r.turn++
@@ -267,7 +267,7 @@ func answered(c sqlbatch.Class) bool {
 func (r *round[I]) others() (indices []int) {
 	keys := map[string]bool{}
 	for i, item := range r.rest {
-		key := item.place().Key
+		key := keyOf(item)
 		if i > 0 && !keys[key] {
 			indices = append(indices, i)
 		}
@@ -287,10 +287,10 @@ func (r *round[I]) drawMore() {
 
 // mayIsolate reports whether an item that has nothing to be compared with may be isolated: its order does not matter,
 // and nothing else is isolated.
-func (r *round[I]) mayIsolate(p *Place) bool {
+func (r *round[I]) mayIsolate() bool {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	return (!r.writer.cfg.InTurn || p.Key != "") && len(r.writer.isolated) == 0
+	return (!r.writer.cfg.InTurn || keyOf(r.rest[0]) != "") && len(r.writer.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.

@@ -67,7 +67,7 @@ func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt
 	timer := time.AfterFunc(d.Timeout, cancel)
 	defer timer.Stop()
 	begin := func() { timer.Reset(d.Timeout) }
-	fit := Cut(rows, d.Rows, d.Bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
+	fit := Cut(rows, d.Rows, d.Bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, int, bool) { return r, len(r.Body), keyed })
 	if fit == len(rows) && (fit == 1 || !keyed) {
 		err = d.timed(begin).Store(within, rows, receipts, keyed)
 	} else {

@@ -40,7 +40,7 @@ func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Rece
 func (i Inserts) StoreAll(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool, most,
 	bytes int) error {
 	for len(rows) > 0 {
-		n := Cut(rows, most, bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })
+		n := Cut(rows, most, bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, int, bool) { return r, len(r.Body), keyed })
 		if err := i.Store(ctx, rows[:n], receipts[:n], keyed); err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) 
 }
 
 func TestWhatComesBehindADedupKeyWithItsKeyIsAStatementOfItsOwn(t *testing.T) {
-	of := func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, false }
+	of := func(r *sqlbatch.Row) (*sqlbatch.Row, int, bool) { return r, len(r.Body), false }
 	rows := []sqlbatch.Row{{OrderKey: "a"}, {OrderKey: "a", Key: "1"}, {OrderKey: "b"}, {Key: "2"}, {}, {OrderKey: "a"}}
 	require.Equal(t, 5, send.Cut(rows, 500, 1<<20, of))
 	require.Equal(t, 1, send.Cut([]sqlbatch.Row{{Key: "1"}, {Key: "1"}}, 500, 1<<20, of), "no key twice")
@@ -142,7 +142,7 @@ func TestARowWhoseMessageWasLeasedMeanwhileIsStored(t *testing.T) {
 }
 
 func TestAStatementHasOneOnDuplicate(t *testing.T) {
-	of := func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, false }
+	of := func(r *sqlbatch.Row) (*sqlbatch.Row, int, bool) { return r, len(r.Body), false }
 	row := sqlbatch.Row{OnDuplicate: sqlbatch.Debounce, DebounceMax: 1}
 	first, second := row, row
 	first.Key, second.Key = "1", "2"

@@ -234,9 +234,15 @@ func items(call *send.Call, first, last int) []send.Item {
 	all := make([]send.Item, 0, last-first+1)
 	for n := first; n <= last; n++ {
 		all = append(all, send.Item{Place: batch.Place{Size: 100},
-			Row: sqlbatch.Row{ID: idOf(n), Body: make([]byte, 10)}, Call: call, Index: n - first})
+			ID: idOf(n), Body: make([]byte, 10), Origin: call, Index: int32(n - first)})
 	}
 	return all
+}
+
+// keyed gives an item a row.
+func keyed(i *send.Item, row sqlbatch.Row) {
+	row.ID, row.Body = i.ID, i.Body
+	i.More = &row
 }
 
 // send stores messages first to last, and returns their outcomes.

@@ -108,7 +108,7 @@ func New(cfg Config) *Sender {
 		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger,
 		Cut: func(items []*Item) int {
 			return Cut(items, cfg.BatchRows, cfg.BatchBytes,
-				func(i **Item) (*sqlbatch.Row, bool) { return &(*i).Row, (*i).Given })
+				func(i **Item) (*sqlbatch.Row, int, bool) { return (*i).rest(), len((*i).Body), (*i).Given })
 		},
 		InTurn: cfg.InFlight == 1, Workers: cfg.InFlight,
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected,
@@ -148,7 +148,7 @@ func (s *Sender) Send(ctx context.Context, call *Call, items []Item) {
 		if err := s.add(ctx, items[:n], size); err != nil {
 			s.mu.Lock()
 			for i := range items {
-				call.Resolve(items[i].Index, Outcome{Receipt: Receipt{ID: items[i].Row.ID}, Err: err})
+				call.Resolve(int(items[i].Index), Outcome{Receipt: Receipt{ID: items[i].ID}, Err: err})
 			}
 			s.mu.Unlock()
 			break
@@ -224,7 +224,7 @@ func (s *Sender) KeepUnsent(item *Item, size int, err error) {
 		size = 0 // Close has begun: it is kept in any case
 	}
 	s.mu.Lock()
-	s.keep(item, size, Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: err})
+	s.keep(item, size, Outcome{Receipt: Receipt{ID: item.ID}, Err: err})
 	s.mu.Unlock()
 }
 
@@ -294,7 +294,7 @@ func (s *Sender) withdraw(call *Call, items []Item, cause error) {
 			s.buffer.Release(int64(item.Size))
 			s.answer(1)
 		}
-		call.Resolve(item.Index, Outcome{Receipt: Receipt{ID: item.Row.ID}, Err: cause, Unknown: !taken})
+		call.Resolve(int(item.Index), Outcome{Receipt: Receipt{ID: item.ID}, Err: cause, Unknown: !taken})
 	}
 }
 
@@ -322,7 +322,7 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 	}
 	for i, item := range items {
 		// What it is a duplicate of may leave
-		if dup := receipts[i]; !isOpen[item.Row.ID] && (err == nil || !dup.Duplicate) {
+		if dup := receipts[i]; !isOpen[item.ID] && (err == nil || !dup.Duplicate) {
 			if dup != (Receipt{}) {
 				item.duplicate = &dup
 			}
@@ -334,13 +334,13 @@ func (s *Sender) write(ctx context.Context, items []*Item, skipLocked bool) (wri
 
 // keyed reports that an ID or key of the items might be in the queue already.
 func keyed(items []*Item) bool {
-	return slices.ContainsFunc(items, func(i *Item) bool { return i.Given || i.Row.Key != "" || i.Unknown })
+	return slices.ContainsFunc(items, func(i *Item) bool { return i.Given || i.rest().Key != "" || i.Unknown })
 }
 
 func rowsOf(items []*Item) []sqlbatch.Row {
 	rows := make([]sqlbatch.Row, len(items))
 	for i, item := range items {
-		rows[i] = item.Row
+		rows[i] = item.Row()
 	}
 	return rows
 }
@@ -352,12 +352,12 @@ func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	names := s.cfg.Names()
 	for _, o := range outcomes {
 		if names && (o.Err == nil || o.Unknown) {
-			slots.Add(o.Item.Row.Slot)
+			slots.Add(o.Item.rest().Slot)
 		}
 		switch {
 		case o.Err == nil:
 			stored++
-			bytes += len(o.Item.Row.Body)
+			bytes += len(o.Item.Body)
 			if o.Item.duplicate != nil {
 				duplicates++
 			}
@@ -383,7 +383,7 @@ func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 	defer s.mu.Unlock()
 	freed := 0
 	for _, o := range outcomes {
-		item, out := o.Item, Outcome{Receipt: Receipt{ID: o.Item.Row.ID}, Err: o.Err, Unknown: o.Unknown}
+		item, out := o.Item, Outcome{Receipt: Receipt{ID: o.Item.ID}, Err: o.Err, Unknown: o.Unknown}
 		switch {
 		case o.Err == nil && item.duplicate != nil:
 			out.Receipt = *item.duplicate
@@ -392,9 +392,9 @@ func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 		case o.Err != nil && s.cfg.Explain != nil:
 			out.Err = s.cfg.Explain(o.Err)
 		}
-		switch {
-		case item.Call != nil:
-			item.Call.Resolve(item.Index, out)
+		switch call, waits := item.Origin.(*Call); {
+		case waits:
+			call.Resolve(int(item.Index), out)
 		case out.Err != nil:
 			s.keep(item, item.Size, out)
 			continue

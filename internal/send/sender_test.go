@@ -72,7 +72,8 @@ func TestBatchesAreStoredInOrder(t *testing.T) {
 						return failures(n)
 					}, nil)
 					end := f.start(func(c *send.Config) { c.BufferBytes = 1 << 30 })
-					for _, o := range f.send(t.Context(), 0, 899, func(i *send.Item) { i.Key = "all" }) {
+					ordered := func(i *send.Item) { keyed(i, sqlbatch.Row{OrderKey: "all"}) }
+					for _, o := range f.send(t.Context(), 0, 899, ordered) {
 						require.NoError(t, o.Err)
 					}
 					end()
@@ -236,7 +237,7 @@ func TestADuplicateIsReportedWithTheMessageThatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		end := f.start(nil)
-		keyed := func(i *send.Item) { i.Row.Key = "k" }
+		keyed := func(i *send.Item) { keyed(i, sqlbatch.Row{Key: "k"}) }
 		require.False(t, f.send(t.Context(), 1, 1, keyed)[0].Duplicate)
 		o := f.send(t.Context(), 2, 2, keyed)[0]
 		require.NoError(t, o.Err)
@@ -325,7 +326,7 @@ func TestWhatHasNoCallIsKeptUntilItIsTaken(t *testing.T) {
 			list[i].Origin = i
 		}
 		f.sender.PushInTurn(len(list), func(i int) *send.Item { return &list[i] }, 300)
-		unfit := send.Item{Row: sqlbatch.Row{ID: idOf(7)}, Origin: 7}
+		unfit := send.Item{ID: idOf(7), Origin: 7}
 		f.sender.KeepUnsent(&unfit, 100, errors.New("no JSON"))
 		require.NoError(t, f.sender.Flush(t.Context()))
 		end()
@@ -358,7 +359,7 @@ func TestWhatIsTakenFreesItsRoom(t *testing.T) {
 			f.sender.PushInTurn(len(list), func(i int) *send.Item { return &list[i] }, 100*len(list))
 		}
 		push(0, 6)
-		unfit := send.Item{Place: batch.Place{Size: 5000}, Row: sqlbatch.Row{ID: idOf(7)}, Origin: 7}
+		unfit := send.Item{Place: batch.Place{Size: 5000}, ID: idOf(7), Origin: 7}
 		f.sender.KeepUnsent(&unfit, 300, errors.New("no JSON"))
 		pushed := make(chan struct{}, 1)
 		go func() { push(8, 17); pushed <- struct{}{} }()
