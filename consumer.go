@@ -246,7 +246,7 @@ func (c *consumer) Delivered(messages, bytes int, took time.Duration) {
 
 func (c *consumer) Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 	c.Describe(l, row)
-	return c.backoff(l.About.Load().(*Delivery), c.queue.failed("read", err))
+	return c.backoff(l.Seldom.Read().About.Load().(*Delivery), c.queue.failed("read", err))
 }
 
 func (c *consumer) Failed(op string, err error) error { return c.queue.fail(op, err) }
@@ -257,8 +257,10 @@ func (c *consumer) Known(l *lease.Lease, err error) {
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
 	}
-	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Cause: l.Cause, Reason: c.reasonOf(l)}
-	if d, known := l.About.Load().(*Delivery); known {
+	details := l.Seldom.Read()
+	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: int(l.Attempt), Cause: details.Cause,
+		Reason: c.reasonOf(details)}
+	if d, known := details.About.Load().(*Delivery); known {
 		e.Key, e.DedupKey, e.Type, e.Headers = d.Key, d.DedupKey, d.Type, d.Headers
 	}
 	call(hook, e)
@@ -270,7 +272,7 @@ func (c *consumer) Describe(l *lease.Lease, row *table.Claimed) {
 	d := &Delivery{}
 	d.fill(c.queue, l, row)
 	d.Headers, _ = decodeHeaders(row.Headers)
-	l.About.Store(d)
+	l.Seldom.Write().About.Store(d)
 }
 
 // Settled records the counts of a batch of settles.
@@ -292,16 +294,16 @@ func (c *consumer) Lost(l *lease.Lease, confirmed bool) (report func()) {
 	if hook == nil {
 		return nil
 	}
-	e := LeaseLostEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: l.Attempt, Confirmed: confirmed}
+	e := LeaseLostEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: int(l.Attempt), Confirmed: confirmed}
 	return func() { call(hook, e) }
 }
 
 // reasonOf returns the reason of a dead letter for hooks.
-func (c *consumer) reasonOf(l *lease.Lease) string {
-	if l.Quiet {
+func (c *consumer) reasonOf(d *lease.Details) string {
+	if d.Quiet {
 		return "chanq: cannot decode: chanq peek --state dead " + c.queue.names.Queue + " shows why"
 	}
-	return base.Redact(l.Text)
+	return base.Redact(d.Text)
 }
 
 // Claimed rows become leases with bodies.
@@ -334,7 +336,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			c.Describe(under, &b.Rows[i])
-			under.Quiet = true // the text of a decoder's error may contain parts of the body
+			under.Seldom.Write().Quiet = true // the text of a decoder's error may contain parts of the body
 			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode,
 				err)); under.State() == lease.Settling {
 				dead = append(dead, under)

@@ -217,7 +217,8 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 // retain the body.
 func (d *Delivery) doomed() {
 	if homeOf(d.lease).cfg.Hooks.Dead != nil {
-		d.lease.About.Store(&Delivery{Key: d.Key, DedupKey: d.DedupKey, Type: d.Type, Headers: d.Headers})
+		about := &Delivery{Key: d.Key, DedupKey: d.DedupKey, Type: d.Type, Headers: d.Headers}
+		d.lease.Seldom.Write().About.Store(about)
 	}
 }
 

@@ -157,6 +157,7 @@ func (t target) Stored(inputs []*settle.Input, messages int, more bool, took tim
 func (t target) Unstored(in *settle.Input, err error) {
 	d := in.Of.(*Delivery)
 	d.doomed()
-	in.In.Delay = t.from.backoff(d, err)
-	t.from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: in.In.Delay}, 0, err)
+	delay := t.from.backoff(d, err)
+	in.In.Seldom.Write().Delay = delay
+	t.from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: delay}, 0, err)
 }

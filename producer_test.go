@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
+	"github.com/chanq/chanq/internal/lease"
 	"github.com/chanq/chanq/internal/send"
 	"github.com/chanq/chanq/internal/table"
 )
@@ -116,6 +117,8 @@ func openSQLite(t testing.TB) *sql.DB {
 func TestMessagesStaySmall(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(received[[]byte]{}), uintptr(144), "sent on C")
 	require.LessOrEqual(t, unsafe.Sizeof(send.Item{}), uintptr(112), "sent by Send")
+	require.LessOrEqual(t, unsafe.Sizeof(lease.Lease{}), uintptr(168), "leased")
+	require.LessOrEqual(t, unsafe.Sizeof(Lease[[]byte]{}), uintptr(216), "delivered, in addition")
 }
 
 func TestAMessageThatIsNotStoredIsReturnedWithAllItsFields(t *testing.T) {

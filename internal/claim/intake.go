@@ -156,7 +156,7 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 			if failure != nil {
 				cause = failure.Err
 			}
-			l.Op, l.Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
+			l.Op, l.Seldom.Write().Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
 			return
 		default:
 			k.cfg.blame(l, row, failure.Err, k.cfg.readTime(row.Size))

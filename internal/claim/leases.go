@@ -29,10 +29,10 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 		}
 		row, l := &rows[i], &slab[0]
 		leases[i], slab = l, slab[1:]
-		l.Home, l.Item, l.Due, l.Priority, l.Attempt, l.Lapses = c.Home, row.Item, row.Due, row.Priority, row.Attempts,
-			row.Lapses
+		l.Home, l.Item, l.Due, l.Priority = c.Home, row.Item, row.Due, row.Priority
+		l.Attempt, l.Lapses = int32(row.Attempts), int32(row.Lapses)
 		if size := max(row.Size, len(row.Body)); size >= lease.HeavyBody {
-			l.Heavy = size
+			l.Seldom.Write().Heavy = size
 		}
 		l.Period.Begin(deadline, until)
 	}
@@ -63,13 +63,14 @@ func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.C
 
 // blame makes a failed attempt of a settling lease whose message cannot be read. A read has the given time.
 func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error, within time.Duration) {
+	d := l.Seldom.Write()
 	if errors.Is(cause, table.ErrLate) {
-		l.Text = "chanq: could not be read within " + within.String()
+		d.Text = "chanq: could not be read within " + within.String()
 	} else {
-		l.Text, l.Quiet = base.ReasonRead+cause.Error(), true
+		d.Text, d.Quiet = base.ReasonRead+cause.Error(), true
 	}
-	l.Cause = sqlbatch.CauseUnreadable
-	l.Op, l.Delay = lease.Nack, c.Holder.Delay(l, row, cause)
+	d.Cause, d.Delay = sqlbatch.CauseUnreadable, c.Holder.Delay(l, row, cause)
+	l.Op = lease.Nack
 }
 
 // killed returns the reason of a message that is dead after crashes.

@@ -321,7 +321,8 @@ func (q *queue) Sent() int64   { return int64(len(q.given)) }
 // SettleAll stores settles immediately.
 func (h holder) SettleAll(leases ...*lease.Lease) {
 	for _, l := range leases {
-		h.settled = append(h.settled, settled{l.Item.ID[0], l.Op, l.Text, l.Delay, l.Quiet})
+		d := l.Seldom.Read()
+		h.settled = append(h.settled, settled{l.Item.ID[0], l.Op, d.Text, d.Delay, d.Quiet})
 		h.pace.LeaseEnded()
 	}
 	lease.Finish(leases, make([]error, len(leases)))

@@ -99,10 +99,10 @@ func (l *Lease) Unwatch() {
 // endContext is called after the settle. If the settle did not reach the database,
 // the lease will expire, and its context stays watched.
 func (l *Lease) endContext() {
-	switch {
-	case errors.Is(l.err, ErrLost):
+	switch err := l.Seldom.Read().err; {
+	case errors.Is(err, ErrLost):
 		l.ctx.cancel(l.Home, ErrLost)
-	case l.err == nil, errors.Is(l.err, ErrSettled):
+	case err == nil, errors.Is(err, ErrSettled):
 		l.Unwatch()
 	}
 }

@@ -87,33 +87,64 @@ type Lease struct {
 	Home     *Home
 	Item     sqlbatch.Item
 	Due      int64 // Unix ms by the database's clock; with Priority, the place in the table
-	Attempt  int   // number of the claims that count, including this one
-	Lapses   int   // number of expired leases in a row before this one
-	Heavy    int   // size of the body in bytes if it is HeavyBody or more, else 0
+	Attempt  int32 // number of the claims that count, including this one
+	Lapses   int32 // number of expired leases in a row before this one
 	Message  *order.Message
 	Delivery int64 // of an ordered queue: the fence that the reader sees; Item has the stored one
+	Period   Period
+	Number   Number
+	Seldom   Seldom
 	Priority int8
-	Extend   *Extension // of the goroutine that extends leases; nil before the first extension
 
 	// Written by the caller that begins a settle, before the state is Settling or the settle is handed over.
+	Op   Op
+	inTx bool // it was acked in a transaction before: if the row is gone, it is not lost
+
+	ByTx       bool        // it is settled by the commit of its transaction
+	RolledBack atomic.Bool // it is InTx, and its transaction was rolled back
+
+	ended atomic.Bool
+	state atomic.Uint32
+	done  atomic.Pointer[chan struct{}] // closed when settled or lost; stored by the first Wait, or at the end
+	ctx   ownContext
+}
+
+// Seldom has the Details of a lease, which are made when one of them is written: most leases have none.
+type Seldom struct{ made atomic.Pointer[Details] }
+
+// Details are what few leases need.
+type Details struct {
+	// Written like Op of the lease. Op is not used.
 	Settlement
 	Quiet     bool // Text might have parts of the body: it is for the table only
 	Uncounted bool // it is dead-lettered by the claim that found it, which does not count as an attempt
-	inTx      bool // it was acked in a transaction before: if the row is gone, it is not lost
 
 	MaybeApplied bool // a transaction of a pipe might have been applied; written by the writer that stores the settle
 
-	Period     Period
-	Number     Number
-	About      atomic.Value // set by the creator of the Owner: the message of a lease that might be dead-lettered
-	RolledBack atomic.Bool  // it is InTx, and its transaction was rolled back
-	ByTx       bool         // it is settled by the commit of its transaction
+	Heavy  int          // size of the body in bytes if it is HeavyBody or more, else 0
+	Extend *Extension   // of the goroutine that extends leases; nil before the first extension
+	About  atomic.Value // set by the creator of the Owner: the message of a lease that might be dead-lettered
 
-	state atomic.Uint32
-	ended atomic.Bool
-	err   error                         // outcome; written before the state is Settled
-	done  atomic.Pointer[chan struct{}] // closed when settled or lost; stored by the first Wait, or at the end
-	ctx   ownContext
+	err error // outcome; written before the state is Settled
+}
+
+// none are the details of a lease that has none.
+var none Details
+
+// Read returns the details, which must not be written.
+func (s *Seldom) Read() *Details {
+	if made := s.made.Load(); made != nil {
+		return made
+	}
+	return &none
+}
+
+// Write returns the details, to be written.
+func (s *Seldom) Write() *Details {
+	if s.made.Load() == nil {
+		s.made.CompareAndSwap(nil, &Details{})
+	}
+	return s.made.Load()
 }
 
 // Settlement is what a settle does with a message.
@@ -153,7 +184,10 @@ func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 			if !l.move(s, Settling) {
 				continue
 			}
-			l.Settlement, l.inTx = how, s == InTx
+			l.Op, l.inTx = how.Op, s == InTx
+			if how.Op != Ack && how.Op != Release || l.Seldom.Read() != &none { // of a settle that was refused
+				l.Seldom.Write().Settlement = how
+			}
 			switch err := l.Home.Owner.Settle(ctx, l); err {
 			case nil:
 				return nil
@@ -201,7 +235,8 @@ func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
 // as an attempt.
 func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	if l.Take(Dead) {
-		l.Cause, l.Text, l.Uncounted = cause, reason, true
+		d := l.Seldom.Write()
+		d.Cause, d.Text, d.Uncounted = cause, reason, true
 		l.Attempt--
 	}
 }
@@ -217,7 +252,7 @@ func (l *Lease) Revoke() *Lease {
 	l.wake()
 	r := &Lease{
 		Home: l.Home, Item: l.Item, Due: l.Due, Priority: l.Priority, Attempt: l.Attempt, Lapses: l.Lapses,
-		Message: l.Message, Delivery: l.Delivery, Settlement: Settlement{Op: Release},
+		Message: l.Message, Delivery: l.Delivery, Op: Release,
 	}
 	r.Period.Begin(l.Period.Deadline(), l.Period.Until())
 	r.state.Store(uint32(Settling))
@@ -226,7 +261,7 @@ func (l *Lease) Revoke() *Lease {
 
 // Failures returns how many attempts have failed, if this one did. A handler that returns clears its message: the
 // leases that expired before were not its fault, and do not count.
-func (l *Lease) Failures() int { return l.Attempt - l.Lapses }
+func (l *Lease) Failures() int { return int(l.Attempt - l.Lapses) }
 
 // Finish sets the outcomes of the settles of one owner's leases, and wakes the calls that wait for them.
 func Finish(leases []*Lease, outcomes []error) {
@@ -234,7 +269,9 @@ func Finish(leases []*Lease, outcomes []error) {
 		return
 	}
 	for i, l := range leases {
-		l.err = outcomes[i] // nothing else changes: a statement that was given up might still read the settlement
+		if outcomes[i] != nil { // nothing else changes: a statement that was given up might still read the settlement
+			l.Seldom.Write().err = outcomes[i]
+		}
 		l.state.Store(uint32(Settled))
 		l.endContext()
 	}
@@ -379,7 +416,7 @@ func (l *Lease) Outcome() error {
 	if l.State() == Lost {
 		return l.ctx.loss()
 	}
-	return l.err
+	return l.Seldom.Read().err
 }
 
 // ExtendBy extends the lease to at least d from now.

@@ -289,9 +289,20 @@ func TestALeaseThatTheDatabaseDoesNotKnowIsLost(t *testing.T) {
 	require.Equal(t, 2, o.ended, "once each")
 }
 
+func TestARefusedSettleLeavesNothing(t *testing.T) {
+	o := &owner{refuse: context.Canceled}
+	l := of(o, time.Hour)
+	nack := lease.Settlement{Op: lease.Nack, Delay: time.Minute, Text: "failed"}
+	require.ErrorIs(t, l.Settle(t.Context(), nack), context.Canceled)
+	o.refuse = nil
+	require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: lease.Release}))
+	require.Equal(t, lease.Release, l.Op)
+	require.Zero(t, l.Seldom.Read().Delay)
+}
+
 func TestPrintingAContextShowsNothingOfTheLease(t *testing.T) {
 	l := of(&owner{}, time.Hour)
-	l.Text = "secret"
+	l.Seldom.Write().Text = "secret"
 	ctx, cancel := context.WithCancel(l.Context())
 	defer cancel()
 	require.NotContains(t, fmt.Sprintf("%v %+v %s", ctx, ctx, ctx), "secret")
@@ -347,7 +358,7 @@ func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
 			require.NoError(t, l.EnterTx())
 		}
 		require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: c.op}))
-		l.MaybeApplied = c.unknown
+		l.Seldom.Write().MaybeApplied = c.unknown
 		if c.late {
 			l.Period.Begin(base.Now(), 0)
 		}

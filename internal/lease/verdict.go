@@ -44,13 +44,14 @@ func (v Verdict) Err() error {
 // applied, a changed row is therefore this settle's work (or a cancellation by an
 // operator). After the deadline it might be the work of another holder.
 func (l *Lease) Verdict(row RowState) Verdict {
-	unknown := l.MaybeApplied || l.Unknown
+	maybe := l.Seldom.Read().MaybeApplied
+	unknown := maybe || l.Unknown
 	ours := base.Now() < l.Period.Deadline()
 	removes := l.Op == Ack || l.Op == Dead
 	switch {
 	case row == RowHeld:
 		return VerdictLocked
-	case l.MaybeApplied && l.Op != Ack && row == RowGone: // the transaction of the pipe might have acked it
+	case maybe && l.Op != Ack && row == RowGone: // the transaction of the pipe might have acked it
 		return VerdictHidden
 	case unknown && ours && removes == (row == RowGone):
 		return VerdictApplied

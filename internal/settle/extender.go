@@ -191,7 +191,7 @@ func (x *Extender) review(now time.Duration) (due []*lease.Lease, nearest time.D
 			return true
 		case held && now >= deadline:
 			expired = append(expired, l)
-		case (held || state == lease.Settling) && x.due(l, now) && (l.Extend == nil || !l.Extend.Pending.Load()):
+		case (held || state == lease.Settling) && x.due(l, now) && !pending(l):
 			due = append(due, l)
 		}
 		if held {
@@ -246,20 +246,29 @@ func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 // extendAll passes leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {
 	slices.SortStableFunc(leases, func(a, b *lease.Lease) int {
-		return cmp.Or(cmp.Compare(a.Heavy, b.Heavy), cmp.Compare(a.Period.Deadline(), b.Period.Deadline()))
+		return cmp.Or(cmp.Compare(a.Seldom.Read().Heavy, b.Seldom.Read().Heavy),
+			cmp.Compare(a.Period.Deadline(), b.Period.Deadline()))
 	})
 	for _, l := range leases {
-		if l.Extend == nil {
-			l.Extend = &lease.Extension{Lease: l}
-			if l.Heavy > 0 {
-				l.Extend.Kind = heavy
+		d := l.Seldom.Write()
+		if d.Extend == nil {
+			d.Extend = &lease.Extension{Lease: l}
+			if d.Heavy > 0 {
+				d.Extend.Kind = heavy
 			}
 		}
-		l.Extend.Pending.Store(true)
+		d.Extend.Pending.Store(true)
 	}
 	if len(leases) > 0 {
-		_ = x.writer.AddAll(len(leases), func(i int) *lease.Extension { return leases[i].Extend }, batch.Now)
+		_ = x.writer.AddAll(len(leases),
+			func(i int) *lease.Extension { return leases[i].Seldom.Read().Extend }, batch.Now)
 	}
+}
+
+// pending reports that the writer has an extension of the lease.
+func pending(l *lease.Lease) bool {
+	extend := l.Seldom.Read().Extend
+	return extend != nil && extend.Pending.Load()
 }
 
 // final reports that a lease of an ordered queue has ended here and cannot be extended any more: the consumer, or the

@@ -141,7 +141,9 @@ func (p *Pipe) late(ctx context.Context, in *Input, began time.Time, err error) 
 func (p *Pipe) absent(ctx context.Context, inputs []*Input) ([]batch.Outcome[*Input], error) {
 	leases := make([]*lease.Lease, len(inputs))
 	for i, in := range inputs {
-		in.In.MaybeApplied = in.In.MaybeApplied || in.Unknown
+		if in.Unknown {
+			in.In.Seldom.Write().MaybeApplied = true
+		}
 		leases[i] = in.In
 	}
 	return lookUp(ctx, p.settler, inputs, leases)
@@ -185,7 +187,8 @@ func (p *Pipe) instead(in *Input, err error) bool {
 		return false // absent might be reading the lease
 	}
 	class := s.cfg.Classify(err)
-	l.MaybeApplied = l.MaybeApplied || in.Unknown || class == sqlbatch.Unknown
+	d := l.Seldom.Write()
+	d.MaybeApplied = d.MaybeApplied || in.Unknown || class == sqlbatch.Unknown
 	if table.IsPermanent(class) {
 		s.cfg.Broken("pipe", err)
 		return false
@@ -195,7 +198,7 @@ func (p *Pipe) instead(in *Input, err error) bool {
 		l.Op = lease.Nack
 		p.to.Unstored(in, err)
 	}
-	l.Text, l.Cause = err.Error(), sqlbatch.CauseOutput
+	d.Text, d.Cause = err.Error(), sqlbatch.CauseOutput
 	s.AddAll(l)
 	return true
 }

@@ -157,7 +157,8 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 func (s *Settler) prepare(l *lease.Lease) {
 	if l.Op == lease.Nack && s.cfg.Table.IsLast(l.Failures()) {
 		l.Op = lease.Dead
-		l.Cause = cmp.Or(l.Cause, sqlbatch.CauseExhausted)
+		d := l.Seldom.Write()
+		d.Cause = cmp.Or(d.Cause, sqlbatch.CauseExhausted)
 	}
 	l.Kind = uint8(l.Op)
 }
@@ -254,11 +255,11 @@ func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func
 }
 
 // fingerprint returns the fingerprint of the error of a dead message, or 0 if the end is not an error.
-func fingerprint(l *lease.Lease) int64 {
-	if l.Cause == sqlbatch.CauseExpired || l.Cause == sqlbatch.CauseKilled {
+func fingerprint(d *lease.Details) int64 {
+	if d.Cause == sqlbatch.CauseExpired || d.Cause == sqlbatch.CauseKilled {
 		return 0
 	}
-	return base.Fingerprint(l.Text[:min(len(l.Text), sqlbatch.MaxError)]) // of the stored text
+	return base.Fingerprint(d.Text[:min(len(d.Text), sqlbatch.MaxError)]) // of the stored text
 }
 
 // statement returns the statement that settles leases, all in one way.
@@ -268,8 +269,9 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 	case lease.Nack, lease.Snooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
-			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: l.Delay,
-				Took: l.Took, Error: l.Text})
+			d := l.Seldom.Read()
+			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: d.Delay,
+				Took: d.Took, Error: d.Text})
 		}
 		if op == lease.Snooze {
 			return sql.Snooze(x.nacks)
@@ -278,8 +280,9 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 	case lease.Dead:
 		x.deadLetters = x.deadLetters[:0]
 		for _, l := range leases {
+			d := l.Seldom.Read()
 			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery,
-				Took: l.Took, Error: l.Text, Cause: l.Cause, Fingerprint: fingerprint(l), Uncounted: l.Uncounted})
+				Took: d.Took, Error: d.Text, Cause: d.Cause, Fingerprint: fingerprint(d), Uncounted: d.Uncounted})
 		}
 		return sql.DeadLetter(x.deadLetters)
 	case lease.Release:
@@ -345,7 +348,8 @@ func (s *Settler) outcome(o outcome, t *Tally) error {
 		t.Lost++
 		return o.Err
 	}
-	failed := &lease.FailedError{Op: o.Item.Op.String(), Unknown: o.Unknown || o.Item.MaybeApplied, Err: o.Err}
+	unknown := o.Unknown || o.Item.Seldom.Read().MaybeApplied
+	failed := &lease.FailedError{Op: o.Item.Op.String(), Unknown: unknown, Err: o.Err}
 	switch {
 	case o.Err == lease.ErrHidden:
 	case s.abandoned.Err() != nil:
