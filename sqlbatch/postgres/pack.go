@@ -16,30 +16,38 @@ import (
 
 // array is an array literal under construction.
 type array struct {
-	b       []byte
-	nonzero bool
+	b     strings.Builder // empty while all values are zero
+	zeros int             // values that are not in b
+	size  int             // of b, about
 }
 
-func newArray(elements, width int) array {
-	return array{b: append(make([]byte, 0, elements*(width+1)+2), '{')}
-}
+func newArray(elements, width int) array { return array{size: elements*(width+1) + 2} }
 
-func (a *array) comma() {
-	if len(a.b) > 1 {
-		a.b = append(a.b, ',')
+// next begins the next value.
+func (a *array) next() {
+	if a.b.Len() > 0 {
+		a.b.WriteByte(',')
+		return
 	}
+	a.b.Grow(a.size)
+	a.b.WriteString("{" + strings.Repeat("0,", a.zeros))
 }
 
 func (a *array) id(id [16]byte) {
-	a.comma()
-	a.b = hex.AppendEncode(a.b, id[:])
-	a.nonzero = true
+	a.next()
+	var text [32]byte
+	hex.Encode(text[:], id[:])
+	a.b.Write(text[:])
 }
 
 func (a *array) number(n int64) {
-	a.comma()
-	a.b = strconv.AppendInt(a.b, n, 10)
-	a.nonzero = a.nonzero || n != 0
+	if n == 0 && a.b.Len() == 0 {
+		a.zeros++
+		return
+	}
+	a.next()
+	var text [20]byte
+	a.b.Write(strconv.AppendInt(text[:0], n, 10))
 }
 
 // numberOrNull appends NULL for 0.
@@ -48,24 +56,27 @@ func (a *array) numberOrNull(n int64) {
 		a.number(n)
 		return
 	}
-	a.comma()
-	a.b = append(a.b, "NULL"...)
+	a.next()
+	a.b.WriteString("NULL")
 }
 
 func (a *array) bytes(s string) {
-	a.comma()
-	a.b = append(a.b, `"\\x`...)
-	a.b = hex.AppendEncode(a.b, []byte(s))
-	a.b = append(a.b, '"')
-	a.nonzero = true
+	a.next()
+	a.b.WriteString(`"\\x` + hex.EncodeToString([]byte(s)) + `"`)
 }
 
-func (a *array) literal() string { return string(append(a.b, '}')) }
+func (a *array) literal() string {
+	if a.b.Len() == 0 {
+		return "{" + strings.TrimSuffix(strings.Repeat("0,", a.zeros), ",") + "}"
+	}
+	a.b.WriteByte('}')
+	return a.b.String()
+}
 
 // orEmpty returns the literal, or {} if all values are zero: unnest fills a shorter array up with NULL, and most
 // batches have no delay, key or headers.
 func (a *array) orEmpty() string {
-	if !a.nonzero {
+	if a.b.Len() == 0 {
 		return "{}"
 	}
 	return a.literal()
@@ -93,7 +104,7 @@ func (b *blob) next(n int) {
 
 // place returns starts and lengths, both {} if every value is empty.
 func (b *blob) place() (starts, lengths string) {
-	if !b.lengths.nonzero {
+	if b.lengths.b.Len() == 0 {
 		return "{}", "{}"
 	}
 	return b.starts.literal(), b.lengths.literal()

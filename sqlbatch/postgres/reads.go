@@ -308,7 +308,7 @@ func (s *settles) order(r renderer, l locked) {
 }
 
 // packMarks packs leases with a second fence for each.
-func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (l ends, others string) {
+func packMarks[T any](items []T, split func(T) (sqlbatch.Item, int64)) (l *ends, others string) {
 	l = newEnds(len(items))
 	fences := newArray(len(items), 19)
 	for _, i := range sortedBy(items, func(a, b T) int {

@@ -290,15 +290,15 @@ type ends struct {
 	errors                                blob
 }
 
-func newEnds(n int) ends {
-	return ends{
+func newEnds(n int) *ends {
+	return &ends{
 		ids: newArray(n, 32), above: newArray(n, 2), deliveries: newArray(n, 19), numbers: newArray(n, 6),
 		took: newArray(n, 6), errors: newBlob(n, 0),
 	}
 }
 
 func (l *ends) add(item sqlbatch.Item) {
-	if len(l.ids.b) == 1 {
+	if l.ids.b.Len() == 0 {
 		l.fence = item.Fence
 	}
 	l.ids.id(item.ID)
@@ -327,7 +327,7 @@ func (l *ends) statement(text string, ordered bool, others ...any) sqlbatch.Stat
 	return sqlbatch.Statement{Text: text, Args: l.args(append(append(append(args, l.numbers.orEmpty(), l.took.orEmpty()), others...), at, length, l.errors.data)...)}
 }
 
-func packItems(items []sqlbatch.Item) ends {
+func packItems(items []sqlbatch.Item) *ends {
 	l := newEnds(len(items))
 	for _, item := range sortedBy(items, compareLeases) {
 		l.add(item)
