@@ -97,9 +97,11 @@ func (r *round[I]) next() []I {
 
 // choose returns the items of the next statement, at least one. mu is held.
 func (r *round[I]) choose() []I {
-	if others := r.others(); r.turn%2 > 0 && len(others) > 0 {
-		r.probe = others[r.turn/2%len(others)]
-		return r.rest[r.probe : r.probe+1]
+	if r.turn%2 > 0 {
+		if others := r.others(); len(others) > 0 {
+			r.probe = others[r.turn/2%len(others)]
+			return r.rest[r.probe : r.probe+1]
+		}
 	}
 	r.probe = 0
 	return r.rest[:r.count()]

@@ -147,11 +147,15 @@ func (w *Writer[I]) Next(items []I, behind int) []I {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, bytes := w.groups.Of(w.most), 0
-	if len(items) < len(w.workers[0].group) || len(w.keys) > 0 || w.waiting.live <= behind {
+	fills := w.waiting.live-behind >= n || w.cfg.Bytes > 0 && w.waiting.bytes >= w.cfg.Bytes
+	if len(items) < len(w.workers[0].group) || len(w.keys) > 0 || !fills {
 		return nil
 	}
-	next := make([]I, 0, n)
-	for i := w.waiting.head; i < len(w.waiting.entries) && len(next) < n; i++ {
+	next, first := make([]I, 0, n), w.waiting.head
+	if len(w.waiting.entries)-first == w.waiting.live { // none was dropped
+		first, behind = first+behind, 0
+	}
+	for i := first; i < len(w.waiting.entries) && len(next) < n; i++ {
 		switch item := w.waiting.entries[i]; {
 		case !waits(item):
 		case behind > 0:
@@ -324,5 +328,8 @@ func (w *worker[I]) pauseLocked(p *Place) time.Duration {
 
 // byKind sorts items so that those of one kind share statements.
 func byKind[I Item](items []I) {
-	slices.SortStableFunc(items, func(a, b I) int { return cmp.Compare(a.place().Kind, b.place().Kind) })
+	compare := func(a, b I) int { return cmp.Compare(a.place().Kind, b.place().Kind) }
+	if !slices.IsSortedFunc(items, compare) { // almost always
+		slices.SortStableFunc(items, compare)
+	}
 }
