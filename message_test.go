@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
@@ -38,10 +39,13 @@ func TestIDsRiseAndKeepTheirTime(t *testing.T) {
 		})
 	}
 	makers.Wait()
-	seen := map[chanq.ID]bool{}
+	seen := map[[8]byte]bool{}
 	for _, id := range made {
-		require.False(t, seen[id], "made twice")
-		seen[id] = true
+		random := [8]byte(id[8:])
+		require.False(t, seen[random], "random bytes are used twice")
+		seen[random] = true
+		require.Equal(t, uuid.Version(7), uuid.UUID(id).Version())
+		require.Equal(t, uuid.RFC4122, uuid.UUID(id).Variant())
 		require.WithinRange(t, id.Time(), before, time.Now().Add(time.Second))
 		require.False(t, id.IsZero())
 	}
