@@ -405,6 +405,7 @@ func replacesIsolated(w *world) {
 			require.NoError(w, err)
 		}
 		p.C() <- m("the second body")
+		w.Eventually("the intake has passed it on", func() bool { return p.Stats().Pending == 2 })
 		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "another", Delay: time.Hour})
 		require.NoError(w, err)
 		require.Equal(w, 2, p.Stats().Pending, "the second one waits")
