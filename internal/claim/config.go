@@ -47,16 +47,16 @@ func (c *Config) holds() bool {
 // claimTime is the timeout of a claim. In a database with one writer a claim blocks extensions, so it has the limit of
 // all statements there, unless leases are so short that a healthy database might need most of their time.
 func (c *Config) claimTime() time.Duration {
-	return min(c.Useful(), max(c.Spare(), time.Second))
+	return min(c.UsefulTimeout(), max(c.SpareTimeout(), time.Second))
 }
 
 // readTime is the timeout of a read of contents, which claims wait for. A slower read is a failed attempt.
 func (c *Config) readTime(size int) time.Duration {
-	return min(c.StatementTimeout, max(c.Spare(), time.Second), readLeast+time.Duration(size)*time.Second/readRate)
+	return min(c.StatementTimeout, max(c.SpareTimeout(), time.Second), readLeast+time.Duration(size)*time.Second/readRate)
 }
 
 // lookTimeout is the timeout of a query for the row of a lease.
-func (c *Config) lookTimeout() time.Duration { return min(c.Spare(), c.LeaseFor) }
+func (c *Config) lookTimeout() time.Duration { return min(c.SpareTimeout(), c.LeaseFor) }
 
 // keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is
 // Policy.MaxKeys.

@@ -196,7 +196,7 @@ func (p *Plain) stopIdle() (stopped bool, failure *batch.Failure) {
 	}
 	var due bool
 	failure = p.run(func() (err error) {
-		due, err = p.table.DueOrLocked(p.cfg.Spare())
+		due, err = p.table.DueOrLocked(p.cfg.SpareTimeout())
 		return err
 	})
 	if failure != nil {

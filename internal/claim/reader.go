@@ -116,7 +116,7 @@ func asks(t *order.Task) int {
 
 // brought notes that a statement which asked for the contents of so many messages has brought some.
 func (r *Ordered) brought(t *order.Task, a *table.Answer, asked int, took time.Duration) {
-	r.pace.size.Worked(asked, took, r.cfg.Useful())
+	r.pace.size.Worked(asked, took, r.cfg.UsefulTimeout())
 	r.pace.brought(a.Contents, a.Bytes)
 	lapsed := func(row order.Row) bool { return row.Lapses > 0 && row.Contents != nil }
 	r.pace.held(t.Kind == order.Fetch && slices.ContainsFunc(a.Rows, lapsed)) // they are fetched after their mark

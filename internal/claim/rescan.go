@@ -114,7 +114,7 @@ func (v *rescans) hear() {
 // begin starts a rescan. If the last one has timed out, it gets twice the time.
 func (v *rescans) begin() {
 	v.head.begin(base.Now(), v.cfg.PollEvery)
-	patience, slow := max(v.cfg.Spare(), 2*v.head.took), v.head.took > rescanWait
+	patience, slow := max(v.cfg.SpareTimeout(), 2*v.head.took), v.head.took > rescanWait
 	v.running.Go(func() {
 		ctx, cancel := context.WithTimeout(v.cfg.Stop, patience)
 		defer cancel()

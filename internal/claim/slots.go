@@ -108,7 +108,7 @@ func (s *Slots) next(n int) (b Batch, any bool) {
 			s.cfg.deadLetter(l, &rows[i], sqlbatch.CauseExpired, base.ReasonExpired)
 		case rows[i].Unread != nil:
 			l.Take(lease.Nack)
-			s.cfg.blame(l, &rows[i], rows[i].Unread, s.cfg.Useful())
+			s.cfg.blame(l, &rows[i], rows[i].Unread, s.cfg.UsefulTimeout())
 		case d.Crashed:
 			s.cfg.deadLetter(l, &rows[i], sqlbatch.CauseKilled, killed(&rows[i]))
 		}

@@ -144,7 +144,7 @@ func (p *Plain) look() (due time.Duration, below bool, err error) {
 		}
 		return r.Due, below, r.err
 	}
-	due, err = p.table.NextDue(p.cfg.Spare(), p.rescans.head.ask(base.Now()))
+	due, err = p.table.NextDue(p.cfg.SpareTimeout(), p.rescans.head.ask(base.Now()))
 	if err != nil {
 		return math.MaxInt64, false, err
 	}

@@ -154,7 +154,7 @@ func (o *owner) Extend(ctx context.Context, l *lease.Lease, d time.Duration) (he
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.of.cfg.StatementTimeout)
 	defer cancel()
-	return o.extender.Extend(ctx, l, d, o.of.cfg.Try())
+	return o.extender.Extend(ctx, l, d, o.of.cfg.TryTimeout())
 }
 
 // Expire does what the extender's review does. The review might not have run yet, or might never run after a Shutdown

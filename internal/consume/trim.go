@@ -50,7 +50,7 @@ func (t tasks) trim(state sqlbatch.State, age time.Duration, after *int64, most 
 	}
 	for rows := *most; t.of.load.stop.Err() == nil; rows = *most {
 		deleted, last := 0, *after
-		_, err := t.do(t.of.load.stop, t.Spare(), t.Table.SQL.Trim(state, age, rows, *after),
+		_, err := t.do(t.of.load.stop, t.SpareTimeout(), t.Table.SQL.Trim(state, age, rows, *after),
 			func(r *sql.Rows) error {
 				var id sql.RawBytes
 				var place int64
@@ -81,7 +81,7 @@ func (t tasks) shrink() error {
 	step, stop := t.Table.SQL.Shrink(), t.of.load.stop
 	for returned := sqlbatch.ShrinkPages; step.Text != "" && returned == sqlbatch.ShrinkPages && stop.Err() == nil; {
 		returned = 0
-		took, err := t.do(stop, t.Spare(), step, func(*sql.Rows) error { returned++; return nil })
+		took, err := t.do(stop, t.SpareTimeout(), step, func(*sql.Rows) error { returned++; return nil })
 		if err != nil {
 			return err
 		}

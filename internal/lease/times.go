@@ -15,9 +15,9 @@ type Times struct {
 	OneWriter        bool          // all statements share one connection: see sqlbatch.Traits
 }
 
-// Try is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is
+// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is
 // so short that a healthy database might need as long.
-func (t *Times) Try() time.Duration { return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second)) }
+func (t *Times) TryTimeout() time.Duration { return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second)) }
 
 // Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
 // lease, unless that would be shorter than a healthy database might need.
@@ -25,14 +25,14 @@ func (t *Times) Patience() time.Duration {
 	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, batch.Moment)))
 }
 
-// Spare is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot
+// SpareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot
 // be extended meanwhile.
-func (t *Times) Spare() time.Duration {
+func (t *Times) SpareTimeout() time.Duration {
 	if t.OneWriter {
 		return t.Patience()
 	}
 	return t.StatementTimeout
 }
 
-// Useful is the timeout of a statement whose answer is useless after its leases have expired.
-func (t *Times) Useful() time.Duration { return min(t.StatementTimeout, t.LeaseFor) }
+// UsefulTimeout is the timeout of a statement whose answer is useless after its leases have expired.
+func (t *Times) UsefulTimeout() time.Duration { return min(t.StatementTimeout, t.LeaseFor) }

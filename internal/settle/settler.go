@@ -55,7 +55,7 @@ type Config struct {
 }
 
 func (c *Config) loop() batch.Loop {
-	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.Try()}
+	return batch.Loop{Health: c.Health, Classify: c.Classify, Waited: table.Unconnected, Timeout: c.TryTimeout()}
 }
 
 // Owner is the consumer of a Settler.
@@ -244,11 +244,11 @@ func front[V any](values []V, changed []sqlbatch.Item, item func(V) sqlbatch.Ite
 func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
-	if len(leases) > 1 || left <= s.cfg.Try() {
+	if len(leases) > 1 || left <= s.cfg.TryTimeout() {
 		return func() {}
 	}
 	end = s.cfg.Table.Alone(ctx)
-	within, cancel := context.WithTimeout(ctx, s.cfg.Try())
+	within, cancel := context.WithTimeout(ctx, s.cfg.TryTimeout())
 	defer cancel()
 	_, _ = leases[0].Home.Owner.Extend(within, leases[0], 2*left)
 	return end
@@ -308,7 +308,7 @@ func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) ([]outcome,
 // lookUp looks up the rows of the leases of items. It leaves out items whose rows are locked.
 func lookUp[I batch.Item](ctx context.Context, s *Settler, items []I,
 	leases []*lease.Lease) (outcomes []batch.Outcome[I], err error) {
-	seen, err := s.cfg.Table.Look(ctx, min(s.cfg.Try(), s.cfg.Spare()), lease.IDs(leases))
+	seen, err := s.cfg.Table.Look(ctx, min(s.cfg.TryTimeout(), s.cfg.SpareTimeout()), lease.IDs(leases))
 	if err != nil {
 		return nil, err
 	}
