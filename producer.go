@@ -176,7 +176,7 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	items, rows := make([]send.Item, 0, len(ms)), send.Rows(nil)
 	for i := range ms {
 		m := ms[i]
-		item, err := p.prepare(&m, &rows, len(ms))
+		item, err := p.prepare(&m, &rows, len(ms)-i)
 		if err = cmp.Or(refused, err); err != nil {
 			call.Resolve(i, send.Outcome{Receipt: send.Receipt{ID: m.ID}, Err: err})
 			continue

@@ -140,6 +140,7 @@ func TestAMessageThatIsNotStoredIsReturnedWithAllItsFields(t *testing.T) {
 		given.ID = m.ID
 		r := received[string]{Item: item, body: m.Body, headers: m.Headers}
 		require.Equal(t, given, r.message())
+		require.True(t, item.More == nil || item.More.Body == nil, "its body is not kept with the others' rows")
 	}
 }
 

@@ -57,7 +57,7 @@ func (q *Queue) Paused(ctx context.Context) (Pause, error) {
 // Configure changes the fields of the queue's Spec that are not zero in spec, while programs use the queue. Its consumers adopt them
 // with their next heartbeat, at least every third of chanq.ConsumerConfig.LeaseFor. Kind and Slots cannot be changed: ErrSpec. The role needs
 // permission to update the queue's row, as for Pause. If a table or an index of the queue is missing, Configure creates it as
-// chanq.Migrate does. It costs up to ten round trips, five if nothing changes, and four for the log of changes. If the queue does not
+// chanq.Migrate does. It costs up to ten round trips, four if nothing changes, and four for the log of changes. If the queue does not
 // exist, Configure returns ErrNoSchema. Limit, PerSecond and DryRun of c must be zero.
 func (q *Queue) Configure(ctx context.Context, spec chanq.Spec, c Change) error {
 	if _, err := q.Spec(ctx); err != nil { // Migrate would create a dropped queue again

@@ -25,8 +25,6 @@ type item struct {
 	key string
 }
 
-func (i *item) Key() string { return i.key }
-
 // classed is an error of a given class.
 type classed sqlbatch.Class
 
@@ -75,7 +73,7 @@ const timeout = 30 * time.Second
 
 // settings are the settings of the tests: 100 items are a batch.
 func settings() batch.Config[*item] {
-	return batch.Config[*item]{Full: []int{100}, Linger: linger, Workers: 1,
+	return batch.Config[*item]{Full: []int{100}, Linger: linger, Workers: 1, Key: func(i *item) string { return i.key },
 		Loop: batch.Loop{Timeout: timeout}}
 }
 

@@ -53,7 +53,7 @@ func (r *round[I]) isolate(err error) {
 	p.state = isolated
 	r.writer.isolated = append(r.writer.isolated, in)
 	r.writer.isolatedChanged(in.err)
-	if key := keyOf(item); key != "" {
+	if key := r.writer.keyOf(item); key != "" {
 		r.writer.keys[key] = in
 		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.worker.gone(item) || r.worker.follows(item) })
 	}
@@ -66,7 +66,7 @@ func (w *worker[I]) follows(item I) bool {
 	if len(w.writer.keys) == 0 {
 		return false
 	}
-	in := w.writer.keys[keyOf(item)]
+	in := w.writer.keys[w.writer.keyOf(item)]
 	switch {
 	case in == nil:
 		return false
@@ -186,7 +186,7 @@ func (w *Writer[I]) release(in *isolation[I]) {
 		w.waiting.putBack(in.behind)
 		w.arrived(before, Now)
 	}
-	if key := keyOf(in.item); w.keys[key] == in {
+	if key := w.keyOf(in.item); w.keys[key] == in {
 		delete(w.keys, key)
 	}
 }

@@ -8,14 +8,11 @@ import (
 // Item is a pointer to a struct that embeds a Place.
 type Item interface{ place() *Place }
 
-// Keyed is an Item with a key. Items of one key that is not empty are written in the order of Add, by one worker.
-type Keyed interface{ Key() string }
-
-func keyOf[I Item](item I) (key string) {
-	if keyed, is := any(item).(Keyed); is {
-		key = keyed.Key()
+func (w *Writer[I]) keyOf(item I) string {
+	if w.cfg.Key == nil {
+		return ""
 	}
-	return key
+	return w.cfg.Key(item)
 }
 
 // Place is the part of an item that the Writer uses. An item is in at most one Writer. It may be added again after
@@ -122,7 +119,7 @@ func (w *Writer[I]) push(item I) {
 	switch {
 	case p.state != over || p.withdrawn:
 		panic("batch: an item is added that is in a Writer, or was withdrawn")
-	case len(w.workers) > 1 && keyOf(item) != "":
+	case len(w.workers) > 1 && w.keyOf(item) != "":
 		panic("batch: an item with a Key needs one worker")
 	}
 	*p = Place{Size: p.Size, Kind: p.Kind, seq: w.added, state: waiting}
@@ -161,7 +158,7 @@ func (w *Writer[I]) Withdraw(item I) bool {
 	case isolated:
 		w.release(w.isolated[slices.IndexFunc(w.isolated, func(in *isolation[I]) bool { return in.item.place() == p })])
 	case behind:
-		in := w.keys[keyOf(item)]
+		in := w.keys[w.keyOf(item)]
 		in.behind = slices.DeleteFunc(in.behind, func(o I) bool { return o.place() == p })
 	}
 	w.ended(p.seq)

@@ -269,7 +269,7 @@ func answered(c sqlbatch.Class) bool {
 func (r *round[I]) others() (indices []int) {
 	keys := map[string]bool{}
 	for i, item := range r.rest {
-		key := keyOf(item)
+		key := r.writer.keyOf(item)
 		if i > 0 && !keys[key] {
 			indices = append(indices, i)
 		}
@@ -292,7 +292,7 @@ func (r *round[I]) drawMore() {
 func (r *round[I]) mayIsolate() bool {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
-	return (!r.writer.cfg.InTurn || keyOf(r.rest[0]) != "") && len(r.writer.isolated) == 0
+	return (!r.writer.cfg.InTurn || r.writer.keyOf(r.rest[0]) != "") && len(r.writer.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.

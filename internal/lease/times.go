@@ -17,7 +17,9 @@ type Times struct {
 
 // TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is
 // so short that a healthy database might need as long.
-func (t *Times) TryTimeout() time.Duration { return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second)) }
+func (t *Times) TryTimeout() time.Duration {
+	return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second))
+}
 
 // Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
 // lease, unless that would be shorter than a healthy database might need.

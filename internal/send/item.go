@@ -31,6 +31,7 @@ func (r *Rows) NewItem(row *sqlbatch.Row, given bool, most int) Item {
 		}
 		*r = append(*r, *row)
 		item.More = &(*r)[len(*r)-1]
+		item.More.Body = nil // it would keep the bodies of all of them as long as one of them is there
 	}
 	return item
 }

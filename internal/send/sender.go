@@ -110,7 +110,7 @@ func New(cfg Config) *Sender {
 			return Cut(items, cfg.BatchRows, cfg.BatchBytes,
 				func(i **Item) (*sqlbatch.Row, int, bool) { return (*i).rest(), len((*i).Body), (*i).Given })
 		},
-		InTurn: cfg.InFlight == 1, Workers: cfg.InFlight,
+		Key: (*Item).Key, InTurn: cfg.InFlight == 1, Workers: cfg.InFlight,
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: session.Unconnected,
 			Timeout: cfg.StatementTimeout},
 		Isolated: cfg.Isolated,
