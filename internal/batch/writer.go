@@ -27,8 +27,8 @@ type Config[I Item] struct {
 	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock
 	// held. nil: all items of one kind may.
 	Cut func([]I) int
-	// Key returns the key of an item. Items of one key that is not empty are written in the order of Add, by one worker.
-	// nil: no item has one.
+	// Key returns the key of an item. Items of one key that is not empty are written in the order of Add, by one
+	// worker. nil: no item has one.
 	Key func(I) string
 	// Linger is the maximum time that an item waits for others to share its batch.
 	Linger time.Duration

@@ -52,7 +52,8 @@ func (c *Config) claimTime() time.Duration {
 
 // readTime is the timeout of a read of contents, which claims wait for. A slower read is a failed attempt.
 func (c *Config) readTime(size int) time.Duration {
-	return min(c.StatementTimeout, max(c.SpareTimeout(), time.Second), readLeast+time.Duration(size)*time.Second/readRate)
+	return min(c.StatementTimeout, max(c.SpareTimeout(), time.Second),
+		readLeast+time.Duration(size)*time.Second/readRate)
 }
 
 // lookTimeout is the timeout of a query for the row of a lease.

@@ -15,8 +15,8 @@ type Times struct {
 	OneWriter        bool          // all statements share one connection: see sqlbatch.Traits
 }
 
-// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the lease is
-// so short that a healthy database might need as long.
+// TryTimeout is the timeout of one try of a settle. A hanging statement is then repeated within the lease, unless the
+// lease is so short that a healthy database might need as long.
 func (t *Times) TryTimeout() time.Duration {
 	return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second))
 }
@@ -27,8 +27,8 @@ func (t *Times) Patience() time.Duration {
 	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, batch.Moment)))
 }
 
-// SpareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases cannot
-// be extended meanwhile.
+// SpareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases
+// cannot be extended meanwhile.
 func (t *Times) SpareTimeout() time.Duration {
 	if t.OneWriter {
 		return t.Patience()
