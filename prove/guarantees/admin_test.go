@@ -585,9 +585,19 @@ func droppedIndex(w *world) {
 			require.LessOrEqual(w, w.Faults.Ops()-before, 8, "it only checks and changes nothing")
 		}
 		require.GreaterOrEqual(w, dropped, 6)
-		for _, shared := range []string{"chanq__consumers", "chanq__samples", "chanq__log"} { // by all queues
+		tables := []string{"chanq__consumers", "chanq__samples", "chanq__log"} // of all queues
+		if spec.Slots > 0 {
+			tables = append(tables, "chanq__slots")
+		}
+		for _, shared := range tables {
 			w.Define("DROP TABLE " + chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("{"+shared+"}"))
 			require.NoError(w, w.Migrate(names.Queue, chanq.Config{Spec: spec}), shared)
+			if shared == "chanq__slots" {
+				var n int
+				text := chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("SELECT count(*) FROM {" + shared + "}")
+				require.NoError(w, w.Tables().QueryRowContext(w.Soon(), text).Scan(&n))
+				require.Equal(w, spec.Slots, n)
+			}
 			w.Define("DELETE FROM " + chanq.Names{Dialect: w.Engine.ChanqDialect()}.SQL("{"+shared+"}"))
 		}
 	}

@@ -193,7 +193,7 @@ func (q *queue) Part(id [16]byte, from, n int) sqlbatch.Statement {
 func missingText(ordered bool) string {
 	own := "{'due'}"
 	if ordered {
-		own = "{'by seq'}, {'dead line'}"
+		own = "{'by seq'}, {'dead line'}, {'slots'}"
 	}
 	return `SELECT count(*) AS missing FROM unnest(ARRAY[` + own + `, {'key'}, {'dead ended'}, {'dead cause'}, {'dead key'}, {'dead new'}, {'done ended'}, {'consumers'}, {'samples'}, {'log'}]) AS i (name)
 WHERE to_regclass(i.name) IS NULL`

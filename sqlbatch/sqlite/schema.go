@@ -229,6 +229,9 @@ func indexNames(n sqlbatch.Names) string {
 	for i, name := range list {
 		list[i] = "(" + build.Quote("'", fmt.Sprintf(name, "chanq_"+n.Queue), "'") + ")"
 	}
+	if n.Slots > 0 {
+		list = append(list, "('chanq__slots')")
+	}
 	return strings.Join(list, ", ")
 }
 

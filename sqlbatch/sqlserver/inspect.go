@@ -91,7 +91,7 @@ func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }
 func missingText(ordered bool) string {
 	own := "({'live'}, {'due'})"
 	if ordered {
-		own += ", ({'live'}, {'by seq'}), ({'dead'}, {'dead line'})"
+		own += ", ({'live'}, {'by seq'}), ({'dead'}, {'dead line'}), ({'slots'}, N'')"
 	}
 	return session + `SELECT COUNT(*) AS missing
 FROM (VALUES ` + own + `, ({'live'}, {'key'}), ({'dead'}, {'dead ended'}), ({'dead'}, {'dead cause'}), ({'dead'}, {'dead key'}), ({'dead'}, {'dead new'}), ({'done'}, {'done id'}),
