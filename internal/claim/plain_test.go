@@ -569,7 +569,7 @@ func TestASignalOfTheProcessEndsAPause(t *testing.T) {
 func TestClaimsWaitForTheFirstRescanOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, nil)
-		q.scans = time.Second
+		q.scans = 900 * time.Millisecond
 		q.send(10, 1)
 		go func() {
 			for n := byte(2); n < 80; n++ { // ends before the consumer
@@ -581,7 +581,7 @@ func TestClaimsWaitForTheFirstRescanOnly(t *testing.T) {
 		q.run(25 * time.Second)
 		require.Equal(t, "rescan, claim 16", q.first(2))
 		require.Equal(t, []bool{false, true, true}, q.slow,
-			"the second one follows after a second, and the third after 20 more")
+			"the second one follows after a second, and the third after 19 more")
 		q.read()
 		require.Len(t, q.given, 79)
 	})
