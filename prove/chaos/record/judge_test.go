@@ -148,6 +148,8 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		"another event is reported":                  {words: sent + "1:got1 1:failed1", want: "neither an outcome"},
 		"held still, killed late":                    {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", strict: true, want: "while process 1 held it"},
 		"before the lease of a killed holder ends":   {words: sent + "1:got1 2 x1 10.5 2:got2 2:confirmed2", want: "before the lease of process 1 could end"},
+		"the same, while it handled it":              {words: sent + "1:took1 2 x1 2.5 2:got2 2:confirmed2", broken: true, want: "before the lease of process 1 could end"},
+		"the same, killed later":                     {words: sent + "1:took1 2 2:got2 2:confirmed2 20 x1", want: "before the lease of process 1 could end"},
 		"an outcome without a lease":                 {words: sent + "1:got1 1:confirmed1 2:confirmed1", want: "of a lease that it never got"},
 		"attempts do not rise":                       {words: sent + "1:got1 2 x1 11 2:got1 2:confirmed1", want: "attempt 1 follows attempt 1"},
 		"nor after a nack":                           {words: sent + "1:got1nack 1:confirmed1 2:got1 2:confirmed1", want: "attempt 1 follows attempt 1"},
