@@ -29,7 +29,8 @@ func GuiltOf(name string) string {
 func (j *checker) checkGuilty(m *Message) {
 	guilt := GuiltOf(m.Name)
 	switch {
-	case guilt == Refused && len(m.Stored) > 0, len(m.Dropped) > 0 && len(m.Stored) == 0 && len(m.Deliveries) > 0:
+	case guilt == Refused && len(m.Stored)+len(m.Deliveries) > 0,
+		len(m.Dropped) > 0 && len(m.Stored) == 0 && len(m.Deliveries) > 0:
 		j.fault(m, "it was refused or rolled back, but it was stored")
 	case guilt != Refused && m.Refusal != "":
 		j.fault(m, "its send failed: %s", m.Refusal)

@@ -20,6 +20,7 @@ func TestTheCheckerIdentifiesPoisonMessages(t *testing.T) {
 	}{
 		"refused":                    {[]Event{{Kind: Dropped, Name: "a refused"}}, nil, ""},
 		"refused, and stored":        {[]Event{{Kind: Stored, Name: "a refused"}}, nil, "but it was stored"},
+		"refused, and delivered":     {[]Event{{Kind: Got, Name: "a refused", ID: id, Attempt: 1}}, nil, "but it was stored"},
 		"innocent, and refused":      {[]Event{{Kind: Dropped, Name: "a", Error: "no room"}}, nil, "its send failed: no room"},
 		"unreadable":                 {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, []chanqadmin.Entry{{ID: id, Type: Unreadable}}, ""},
 		"unreadable, and lost":       {[]Event{{Kind: Stored, Name: "a unreadable", ID: id}}, nil, "LOST: a unreadable"},
