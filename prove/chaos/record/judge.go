@@ -204,9 +204,15 @@ func (j *checker) end(sent Sending, stored []Sending) int64 {
 
 // repeated reports whether, in a history with broken connections, an INSERT with an unknown outcome was repeated after
 // the message had ended. This takes longer after unreported leases, whose claims had no answer or whose holders died.
+// The processes of an ordered queue break no connections: there the sender must not have known that it is stored when
+// the end was confirmed.
 func (j *checker) repeated(m *Message, i int) bool {
 	before, d := m.Deliveries[i-1], m.Deliveries[i]
-	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= before.At })
+	end := before.At
+	if j.Ordered {
+		end = before.Heard
+	}
+	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= end })
 	unseen := time.Duration(d.Attempt-1) * j.LeaseFor
 	return j.Broken && before.final() && !known && time.Duration(d.At-before.At)+skew >= unseen
 }

@@ -63,6 +63,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		words    string
 		outage   Span
 		broken   bool
+		ordered  bool
 		want     Duplicates
 		received int // messages
 	}{
@@ -85,6 +86,8 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		"stored again, and the ack was not seen":        {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 x1 1 3:intended 1.1 3:stored 11 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
 		"stored again by chanq, after an outage":        {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
 		"stored again by chanq, as connections break":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"the same, known before the ack was confirmed":  {words: "0 0:intended 1 1:got1 2 0:stored 4 1:confirmed1 7 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"in an ordered queue, known after it":           {words: "0 0:intended 1 1:got1 4 1:confirmed1 0:stored 7 2:got1 2:confirmed1", broken: true, ordered: true, want: Duplicates{Again: 1}, received: 1},
 		"stored again so, and its first holder died":    {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 12 2:got2 2:confirmed2", broken: true, want: Duplicates{Again: 1}, received: 1},
 		"by its sender and by chanq, three times":       {words: "0 0:intended 0.4 x0 0.5 3:intended 0.6 1:got1 0.7 1:confirmed1 0.8 3:stored 1 2:got1 1.1 2:confirmed1 4 1:got1 1:confirmed1", broken: true, want: Duplicates{Again: 2}, received: 1},
 		"run out before it was got":                     {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
@@ -95,7 +98,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stale(c.words)
-			h.Broken = c.broken
+			h.Broken, h.Ordered = c.broken, c.ordered
 			if c.outage != (Span{}) {
 				h.Outages = []Span{c.outage}
 			}
@@ -125,6 +128,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		outage      Span
 		strict      bool
 		broken      bool
+		ordered     bool
 	}{
 		"lost":                                       {words: sent, want: "LOST: stored, never delivered"},
 		"lost after a nack":                          {words: sent + "1:got1nack 1:confirmed1", want: "never delivered again"},
@@ -141,6 +145,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		"stale, and its ack is confirmed":            {words: sent + "x3 11 2:got2 2:confirmed2 13 1:stale1 1:confirmed1", want: "after its end by process 2"},
 		"an outage after the send":                   {words: "0 0:intended 0.4 0:stored 1 1:got1 1:confirmed1 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: "after its end by process 1"},
 		"stored again, and no connection had broken": {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", want: "after its end by process 1"},
+		"stored again, known when it was acked":      {words: "0 0:intended 1 1:got1 2 0:stored 4 1:confirmed1 7 2:got1 2:confirmed1", broken: true, ordered: true, want: "after its end by process 1"},
 		"stored again, held and run out, too soon":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 9 2:got2 2:confirmed2", broken: true, want: "after its end by process 1"},
 		"stored again, but only once":                {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1 4:got1 4:confirmed1", want: "delivered to process 4 after"},
 		"a phantom":                                  {words: sent + "1:got1 x3 11 2:got2 2:confirmed2", want: "process 1 was not killed and never knew"},
@@ -160,7 +165,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stale(c.words)
-			h.Strict, h.Broken = c.strict, c.broken
+			h.Strict, h.Broken, h.Ordered = c.strict, c.broken, c.ordered
 			if c.outage != (Span{}) {
 				h.Outages = []Span{c.outage}
 			}
