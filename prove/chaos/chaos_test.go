@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/chaos/record"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -193,6 +194,30 @@ func TestInvalidFlagsAreReported(t *testing.T) {
 		"unknown argument":         {"more"},
 	} {
 		require.ErrorContains(t, command(t.Context(), args, io.Discard, io.Discard), want)
+	}
+}
+
+func TestOnlyUnknownOutcomesOfASendAreNotTold(t *testing.T) {
+	ms := []chanq.Message[body]{{Body: newBody("a/1", 0)}, {Body: newBody("a/2", 0)}}
+	receipts := []chanq.Receipt{{ID: chanq.ID{1}}, {ID: chanq.ID{2}}}
+	unknown := &chanq.OpError{Op: "send", Unknown: true, Err: io.EOF}
+	stored := func(n int) record.Event {
+		return record.Event{Kind: record.Stored, Name: record.NameOf("a", n), ID: receipts[n-1].ID}
+	}
+	dropped := func(n int, err error) record.Event {
+		return record.Event{Kind: record.Dropped, Name: record.NameOf("a", n), Error: err.Error()}
+	}
+	for _, c := range []struct {
+		err  error
+		want []record.Event
+	}{
+		{nil, []record.Event{stored(1), stored(2)}},
+		{unknown, nil},
+		{io.EOF, []record.Event{dropped(1, io.EOF), dropped(2, io.EOF)}},
+		{&chanq.BatchError{Op: "send", Errs: []error{nil, io.EOF}}, []record.Event{stored(1), dropped(2, io.EOF)}},
+		{&chanq.BatchError{Op: "send", Errs: []error{unknown, nil}}, []record.Event{stored(2)}},
+	} {
+		require.Equal(t, c.want, answers(ms, receipts, c.err), "%v", c.err)
 	}
 }
 

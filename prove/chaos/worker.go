@@ -411,25 +411,30 @@ func tell(k record.Kind, ms ...chanq.Message[body]) {
 	record.Tell(events...)
 }
 
+// answers returns the outcomes of a send, except those that are unknown.
+func answers(ms []chanq.Message[body], receipts []chanq.Receipt, err error) (events []record.Event) {
+	errs := slices.Repeat([]error{err}, len(ms))
+	var batch *chanq.BatchError
+	if errors.As(err, &batch) {
+		errs = batch.Errs
+	}
+	for i, m := range ms {
+		switch e, err := (record.Event{Name: nameOf(m.Body)}), errs[i]; {
+		case err == nil:
+			e.Kind, e.ID = record.Stored, receipts[i].ID
+			events = append(events, e)
+		case record.OutcomeOf(err) != record.Unknown:
+			e.Kind, e.Error = record.Dropped, err.Error()
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
 func (w *worker) sendBatch(p producer, ms []chanq.Message[body]) {
 	tell(record.Intended, ms...)
 	receipts, err := p.SendBatch(context.Background(), ms...)
-	var batch *chanq.BatchError
-	if err != nil && !errors.As(err, &batch) {
-		return // the outcome is unknown
-	}
-	var answers []record.Event
-	for i, m := range ms {
-		e := record.Event{Kind: record.Stored, Name: nameOf(m.Body), ID: receipts[i].ID}
-		if batch != nil && batch.Errs[i] != nil {
-			if record.OutcomeOf(batch.Errs[i]) != record.Failed {
-				continue // the outcome is unknown
-			}
-			e.Kind, e.Error = record.Dropped, batch.Errs[i].Error()
-		}
-		answers = append(answers, e)
-	}
-	record.Tell(answers...)
+	record.Tell(answers(ms, receipts, err)...)
 }
 
 // sendTx sends in a transaction that commits late, or not at all. If the database rolls it back, or it cannot begin,
