@@ -163,6 +163,9 @@ func (r *run) play(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.awaken(ctx); err != nil {
+		return err
+	}
 	if err := r.disturb(ctx); err != nil {
 		return err
 	}
@@ -177,6 +180,18 @@ func (r *run) play(ctx context.Context) error {
 		}
 	}
 	return r.End(bound)
+}
+
+// awaken waits until all workers run and a message was delivered, so that a short storm on a loaded machine does not end
+// before it began.
+func (r *run) awaken(ctx context.Context) error {
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
+	defer cancel()
+	starts := func(p *crew.Process) bool { return !r.history.Reported(p.Number, record.Started) }
+	return r.until(bound, "all workers run, and a message was delivered", func() (bool, error) {
+		t, _ := r.history.Totals(0)
+		return ctx.Err() != nil || t.Delivered > 0 && !slices.ContainsFunc(r.Running(), starts), nil
+	})
 }
 
 // start fills a place with a new process, which first sends messages that a former one might not have stored.
