@@ -24,6 +24,8 @@ const (
 // left, or was killed, and for how long a slot has no owner while one leaves and joins each second. The result
 // depends on the machine.
 func (r *run) handOver(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rest)
+	defer cancel()
 	var joins, leaves, killed []time.Duration
 	measure := func(list *[]time.Duration, err error) error {
 		began := time.Now()
@@ -44,7 +46,9 @@ func (r *run) handOver(ctx context.Context) error {
 		if err := measure(&leaves, nil); err != nil {
 			return err
 		}
-		<-former.Ended()
+		if err := r.until(ctx, "it has ended", func() (bool, error) { return former.HasEnded(), nil }); err != nil {
+			return err
+		}
 		if err := measure(&joins, r.start(place)); err != nil {
 			return err
 		}
@@ -65,8 +69,6 @@ func (r *run) handOver(ctx context.Context) error {
 	if join > joinWithin || leave > leaveWithin || kill > killWithin+r.LeaseFor {
 		return fmt.Errorf("it took longer than %v, %v and %v", joinWithin, leaveWithin, killWithin+r.LeaseFor)
 	}
-	ctx, cancel := context.WithTimeout(ctx, rest)
-	defer cancel()
 	if err := r.drain(ctx); err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 const (
 	queueName = "soak"
 	slots     = 16
-	// rest is how long draining the queue may take, nacks of killed workers included.
+	// rest is how long the workers may take to start, how long draining the queue may take, nacks of killed workers
+	// included, and how long the measurement of handovers may take.
 	rest = 5 * time.Minute
 	// look is the interval between two checks of a condition, and dyingEvery the one at which processes that handle a
 	// deadly message are searched.
@@ -111,6 +112,9 @@ func (s storm) check() error {
 	wrong(s.Workers < 1 || s.Workers > 64, "-workers is %d: from 1 to 64", s.Workers)
 	wrong(min(s.KillEvery, s.LockEvery, s.FreezeEvery, s.LeaveEvery, s.StopEvery, s.HoldEvery) < 0, "an interval is negative")
 	wrong(s.Kills > 0 && s.KillEvery == 0, "-kills needs -kill-every")
+	wrong(s.Spared < 0, "-spared is %d", s.Spared)
+	wrong(max(s.KillEvery, s.LeaveEvery, s.StopEvery) > 0 && s.Workers-s.Spared < 2,
+		"-workers is %d, %d of them spared: with one other worker, none is killed, stopped or replaced", s.Workers, s.Spared)
 	wrong(s.Ordered && s.FreezeEvery > 0, "-freeze-every: connections of an ordered queue are not frozen")
 	wrong(s.Faults < 0 || s.Faults > 0.1, "-faults is %v: from 0 to 0.1", s.Faults)
 	wrong(s.Guilty < 0 || s.Guilty > 0.1, "-guilty is %v: from 0 to 0.1", s.Guilty)
