@@ -155,6 +155,13 @@ func (w *worker) roll(n int) int {
 	return w.random.IntN(n)
 }
 
+// chance is true with a probability.
+func (w *worker) chance(p float64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.Float64() < p
+}
+
 // moment returns a random time from 0 to d.
 func (w *worker) moment(d time.Duration) time.Duration { return time.Duration(w.roll(int(d) + 1)) }
 
@@ -389,7 +396,7 @@ func (w *worker) sendLine(until context.Context, p producer, l *line, n int) {
 	ms := make([]chanq.Message[body], n)
 	for i := range ms {
 		name := record.NameOf(l.key, l.next)
-		if w.Guilty > 0 && w.roll(1000) < int(1000*w.Guilty) {
+		if w.chance(w.Guilty) {
 			name += " " + guilts[w.roll(len(guilts))]
 		}
 		ms[i] = w.message(l.key, name)

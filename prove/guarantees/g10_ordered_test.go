@@ -82,7 +82,7 @@ func keysInOrder(w *world) {
 	sent["x"], sent["y"] = 1, 1
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	r := &recorder{}
+	r := newRecorder()
 	var done sync.WaitGroup
 	done.Go(func() { _ = c.Handle(8, r.handle) })
 	w.emptied(q, r, sent)

@@ -279,7 +279,7 @@ func keysOfShortLeases(w *world) {
 	if w.Engine.Bubble {
 		lease = 100 * time.Millisecond // the minimum
 	}
-	r := &recorder{}
+	r := newRecorder()
 	got := w.drains(q, chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 10}, func(l *chanq.Lease[string]) error {
 		from := time.Now()
 		w.pass(time.Millisecond)

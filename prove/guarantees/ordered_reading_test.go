@@ -58,7 +58,7 @@ func keysThroughPipes(w *world) {
 	testdb.Send(w, q, ms...)
 	from := testdb.Start(w, q, chanq.ConsumerConfig{})
 	c := testdb.Start(w, out, chanq.ConsumerConfig{})
-	r := &recorder{}
+	r := newRecorder()
 	var done sync.WaitGroup
 	done.Go(func() {
 		_ = chanq.Pipe(from, out, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
@@ -171,7 +171,7 @@ func keysAtWork(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 2, MaxKeys: 3}})
 	ms, sent := manyKeys(40, 3)
 	testdb.Send(w, q, ms...)
-	r := &recorder{}
+	r := newRecorder()
 	var now, most atomic.Int64
 	var done sync.WaitGroup
 	for range 2 {

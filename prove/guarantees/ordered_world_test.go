@@ -88,6 +88,12 @@ type recorder struct {
 	seen    map[string]bool // bodies
 }
 
+func newRecorder() *recorder {
+	r := &recorder{history: record.NewHistory(0), seen: map[string]bool{}}
+	r.history.Ordered, r.history.Broken = true, true
+	return r
+}
+
 // note records a lease whose handler began at from and has finished; ended reports whether the ack
 // is stored.
 func (r *recorder) note(l *chanq.Lease[string], from time.Time, ended bool) {
@@ -98,10 +104,6 @@ func (r *recorder) note(l *chanq.Lease[string], from time.Time, ended bool) {
 func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seen == nil {
-		r.seen, r.history = map[string]bool{}, record.NewHistory(0)
-		r.history.Ordered, r.history.Broken = true, true
-	}
 	r.leases++
 	e := record.Event{At: from.UnixNano(), Name: l.Body, ID: l.ID, Attempt: l.Attempt, Lease: r.leases, How: record.Ack, Deadline: l.Deadline().UnixNano()}
 	outcome := record.Lost
