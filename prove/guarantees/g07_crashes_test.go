@@ -40,11 +40,13 @@ func poisonTests() (tests []test) {
 	for name, cfg := range map[string]chanq.Config{
 		"G07_OnlyThePoisonMessageIsDeadLettered_in=": {}, "G07_OnlyThePoisonMessageOfAnOrderedQueueIsDeadLettered_in=": orderedConfig,
 	} {
-		idle := strings.Replace(name, "_in", "ThoughConsumersStopWhenIdle_in", 1) + "handler"
-		tests = append(tests, test{idle, func(w *world) { onePoison(w, "handler", cfg, true) }})
-		cfg.MaxAttempts = 1
+		idle, once := strings.Replace(name, "_in", "ThoughConsumersStopWhenIdle_in", 1), cfg
+		once.MaxAttempts = 1
 		for _, where := range []string{"reading", "decoding", "handler", "ack"} {
-			tests = append(tests, test{name + where, func(w *world) { onePoison(w, where, cfg, false) }})
+			tests = append(tests, test{name + where, func(w *world) { onePoison(w, where, once, false) }})
+		}
+		for _, where := range []string{"reading", "handler"} {
+			tests = append(tests, test{idle + where, func(w *world) { onePoison(w, where, cfg, true) }})
 		}
 	}
 	return tests
@@ -252,6 +254,9 @@ func (c deadlyCodec) Decode(data []byte, body any) error {
 }
 
 func onePoison(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
+	if stopWhenIdle && where == "reading" {
+		testdb.Soak(w)
+	}
 	w.Within(10 * time.Hour)
 	const neighbours = 30
 	q := testdb.QueueOf[note](w, "work", cfg)
