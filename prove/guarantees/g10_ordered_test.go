@@ -248,8 +248,6 @@ func keyInTx(w *world) {
 	tx := w.begin(w.DB)
 	require.NoError(w, l.AckTx(w.Soon(), tx))
 	if !w.Engine.Dialect.Traits().OneWriter {
-		testdb.Send(w, q, keyed("b", 1, 1)...)
-		w.ack(w.next(c, "b/1"))
 		w.closed(q, c)
 	}
 	require.NoError(w, tx.Commit())

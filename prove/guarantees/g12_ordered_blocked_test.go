@@ -26,6 +26,7 @@ var orderedBlocked = []test{
 	{"G12_ManyMessagesBehindManyHeldKeysDelayNoOtherKey", func(w *world) { keysInFront(w, 60, 300) }},
 	{"G11_KeysThatWaitForARetryTakeNoRoomOfOthers", keysThatFail},
 	{"G10_ARedriveAtAnyMomentIsNotOvertaken", keyRedrivenAtAnyMoment},
+	{"G11_AnAckTxBlocksItsKeyAlone", keyInLongTx},
 	{"G10_AKeyHeldByADeadMessageThatWasSentAgainOpensWhenTheDeadOneIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
@@ -197,6 +198,33 @@ func (w *world) redrivenAt(name string, n int, lapsed, applied bool) (more bool)
 	faults.Inject(nil)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	return more
+}
+
+// keyInLongTx has a slot with a backlog and a transaction that acks a message and stays open during a read from the beginning.
+func keyInLongTx(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 1}})
+	testdb.Send(w, q, slices.Concat(keyed("a", 1, 2), keyed("b", 1, 2), keyed("c", 1, 2))...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	l := w.next(c, "a/1")
+	tx := w.begin(w.DB)
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	for _, body := range []string{"b/1", "c/1", "b/2", "c/2"} {
+		w.ack(w.next(c, body))
+	}
+	for i := range 12 {
+		began := time.Now()
+		testdb.Send(w, q, keyed(fmt.Sprint("d", i), 1, 2)...)
+		for n := range 2 {
+			w.ack(w.next(c, fmt.Sprint("d", i, "/", n+1)))
+		}
+		if w.Engine.Bubble {
+			require.Less(w, time.Since(began), 2*time.Second)
+		}
+		w.pass(time.Second)
+	}
+	require.NoError(w, tx.Commit())
+	w.ack(w.next(c, "a/2"))
 }
 
 // keyHeldTwice sends a dead message again with its ID: a redrive leaves the dead message.
