@@ -1,6 +1,8 @@
 package guarantees
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 // Ordered queues: several consumers that join, leave and fail.
 
 var orderedConsumers = []test{
+	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsDisconnected", keysCutOff},
 	{"G10_AHeartbeatAnsweredAfterTheMembershipExpiredDelaysNoKey", keysOfLateHeartbeat},
 	{"AStoppedConsumerReturnsASlotOnceItsAckTxHasCommitted", slotInTx},
 }
@@ -70,6 +73,52 @@ func keysOfLateHeartbeat(w *world) {
 	testdb.Send(w, q, keyed("a", 1, 1)...)
 	w.ack(w.next(c, "a/1"))
 	require.Less(w, time.Since(began), bound)
+}
+
+// keysCutOff disconnects one of two consumers from its database for longer than its lease.
+func keysCutOff(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 8}})
+	ms, sent := manyKeys(30, 20/testdb.Slowness)
+	testdb.Send(w, q, ms...)
+	r := &recorder{}
+	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 8}}
+	var done sync.WaitGroup
+	start := func() (*faultdb.Connector, *chanq.Consumer[string]) {
+		faults, db := w.Connect()
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{LeaseFor: steadyLease, Prefetch: 50})
+		done.Go(func() {
+			_ = c.Handle(3, func(_ context.Context, l *chanq.Lease[string]) error {
+				from := time.Now()
+				<-time.After(5 * time.Millisecond)
+				until := time.Now() // its next message might be delivered before Wait returns
+				err := l.Ack()
+				if err == nil {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Until(l.Deadline()))
+					defer cancel()
+					err = l.Wait(ctx)
+				}
+				r.noteUntil(l, from, until, !errors.Is(err, chanq.ErrLeaseLost)) // a message whose outcome is unknown is done or will be redelivered
+				return nil
+			})
+		})
+		return faults, c
+	}
+	faults, a := start()
+	_, b := start()
+	w.Eventually("both have slots", func() bool { return a.Stats().Slots > 0 && b.Stats().Slots > 0 })
+	for range 2 {
+		broken := w.Broken(false)
+		faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
+		faults.CutAll(w.Failure(sqlbatch.Unknown))
+		w.Eventually("the other consumer has all slots", func() bool { return b.Stats().Slots == 8 })
+		faults.Inject(nil)
+		w.Eventually("both have slots again", func() bool { return a.Stats().Slots > 0 })
+	}
+	w.emptied(q, r, sent)
+	require.NoError(w, a.Shutdown(w.Soon()))
+	require.NoError(w, b.Shutdown(w.Soon()))
+	done.Wait()
+	r.judge(w, sent)
 }
 
 // slotInTx: a lease held by a reader delays the end of the stopped consumer, which releases all
