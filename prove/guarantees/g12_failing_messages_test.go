@@ -24,6 +24,7 @@ import (
 var failingMessages = append([]test{
 	{"G12_AMessageWhoseSendTimedOutIsNotSentAgain", sendGaveUp},
 	{"G12_AnInputThatCannotBeAckedDelaysNoOther", failingInput},
+	{"ASettleThatIsIsolatedIsReported", isolatedSettle},
 	{"EveryCallThatTakesAContextReturnsWhenItEnds", callsReturn},
 }, failingSettlesOfEachKind()...)
 
@@ -298,4 +299,50 @@ func callsReturn(w *world) {
 		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, p.Close(w.Soon()))
 	}
+}
+
+func deadLetters(op faultdb.Op, q sqlbatch.Queue) bool {
+	for _, st := range []sqlbatch.Statement{q.DeadLetter(nil), q.SkipLocked().DeadLetter(nil)} {
+		if testdb.Runs(op, st) || len(st.Prior) > 0 && testdb.Runs(op, st.Prior[0]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isolatedSettle(w *world) {
+	var mu sync.Mutex
+	var events []chanq.IsolatedEvent
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Isolated: func(e chanq.IsolatedEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}}})
+	testdb.Send(w, q, testdb.Texts(numbers(3)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
+	leases := testdb.Take(w, c, 3)
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.Refused))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if deadLetters(op, st) {
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, leases[0].Nack(chanq.DeadLetter(nil)))
+	for _, l := range leases[1:] {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases[1:])
+	w.Eventually("it is isolated", func() bool { return c.Stats().Isolated == 1 })
+	require.Equal(w, 1, c.Stats().Settling)
+	w.Faults.Inject(nil)
+	waits(w, leases[:1])
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Zero(w, c.Stats().Isolated)
+	require.Len(w, events, 2)
+	require.Error(w, events[0].Err)
+	events[0].Err = nil
+	require.Equal(w, []chanq.IsolatedEvent{
+		{Queue: "work", Part: "consumer", Items: 1, Change: 1}, {Queue: "work", Part: "consumer", Change: -1},
+	}, events)
 }
