@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqadmin"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // Ordered queues: messages of a key with one consumer, or with one after another. Tests of
@@ -29,6 +31,7 @@ var ordered = []test{
 	{"G10_AMessageThatExpiredOpensItsKey", keyExpired},
 	{"G10_AMessageThatCannotBeDecodedOpensItsKey", keyUndecodable},
 	{"G10_ACancelledMessageOpensItsKey", keyCancelled},
+	{"G10_AMessageWhoseCancelTxIsRolledBackKeepsItsKeyClosed", keyCancelRolledBack},
 	{"G10_AMessageThatCommitsLateComesBeforeThoseThatWereSentAfterIt", keyLate},
 	{"G10_TheNextOfAKeyWaitsForTheCommitOfAckTx", keyInTx},
 	{"G10_AfterARollbackOfAckTxTheMessageIsRedeliveredFirst", keyRolledBack},
@@ -220,6 +223,50 @@ func keyCancelled(w *world) {
 	require.NoError(w, err)
 	require.Len(w, gone, 1)
 	w.ack(w.next(c, "a/2"))
+}
+
+func keyCancelRolledBack(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.keys(chanq.Config{})
+	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := w.next(c, "a/1")
+	require.NoError(w, l.Nack(chanq.RetryAfter(time.Hour, nil)))
+	require.NoError(w, l.Wait(w.Soon()))
+	_, db := w.Connect()
+	tx := w.begin(db)
+	gone, err := q.CancelTx(w.Soon(), tx, ids[0])
+	require.NoError(w, err)
+	require.Len(w, gone, 1)
+	for range 2 { // by claims from the usual position, and by claims from the beginning
+		w.sweeps(q)
+	}
+	w.closed(q, c)
+	require.NoError(w, tx.Rollback())
+	w.sweeps(q)
+	w.closed(q, c)
+	_, err = q.Cancel(w.Soon(), ids[0])
+	require.NoError(w, err)
+	w.ack(w.next(c, "a/2"))
+}
+
+// sweeps makes the only consumer of a queue claim from the beginning, and waits until that claim
+// has ended.
+func (w *world) sweeps(q *chanq.Queue[string]) {
+	w.Helper()
+	var claims atomic.Int64
+	st := w.orderedStatements()
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if readsSlots(op, st) {
+			claims.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	for n := range int64(2) { // the first claim might already be running
+		q.Wake()
+		w.Eventually("it claims", func() bool { return claims.Load() > n })
+	}
+	w.Faults.Inject(nil)
 }
 
 // keyLate commits a message after messages with greater numbers were handled.

@@ -27,7 +27,10 @@ var orderedReads = func() (tests []test) {
 			)
 		}
 	}
-	return tests
+	return append(tests,
+		test{"G07_AWaitForALockIsNoFailedAttemptOnAnOrderedQueue", keyLockBlamesNone},
+		test{"G07_LostAnswersAreNoFailedAttemptsOnAnOrderedQueue", keyLostAnswers},
+	)
 }()
 
 // contentStatement is a statement of an owner of slots that returns contents, with messages for which it runs.
@@ -264,4 +267,73 @@ func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 	}
 	w.Eventually("the unreadable message is dead", func() bool { return testdb.Get(w, q, bad).State == chanqadmin.StateDead })
 	require.Contains(w, testdb.Get(w, q, bad).LastError, "could not be read")
+}
+
+// keyLockBlamesNone: while a lock on the table blocks reads, no message is blamed, whatever other errors the database returns.
+func keyLockBlamesNone(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 1}, StatementTimeout: contentTimeout})
+	id := testdb.Send(w, q, chanq.Message[string]{Key: "k", Body: "innocent"})[0]
+	st := w.orderedStatements()
+	var fetched atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		r := readOf(op, st)
+		switch {
+		case r != nil && r.old < math.MaxInt64, looksAtOrdered(op, st):
+			return faultdb.Hang()
+		case fetches(op, st):
+			fetched.Add(1)
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, contentConfig)
+	w.Eventually("fetches have failed several times", func() bool { return fetched.Load() > 3 })
+	w.Faults.Inject(nil)
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 1, l.Attempt)
+	require.Empty(w, testdb.Get(w, q, id).LastError)
+}
+
+// keyLostAnswers loses the responses to reads, and to marks of messages that have lost a lease, several times.
+func keyLostAnswers(w *world) {
+	q := w.keys(chanq.Config{Spec: chanq.Spec{MaxAttempts: 2}, MaxCrashes: 2})
+	ms, _ := manyKeys(contentKeys, 3)
+	testdb.Send(w, q, ms...)
+	w.Exec("UPDATE chanq_work SET lapses = 1, attempts = 1")
+	st, lost := w.orderedStatements(), faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied()
+	var reads, marks atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case readsSlots(op, st) && reads.Load() < 8:
+			reads.Add(1)
+			return lost
+		case marksOrdered(op, st) && marks.Load() < 4:
+			marks.Add(1)
+			return lost
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, PollEvery: 20 * time.Millisecond})
+	for acked := 0; acked < len(ms); {
+		l := testdb.Take(w, c, 1)[0]
+		if l.Ack() == nil && l.Wait(w.Soon()) == nil { // on a loaded machine its lease might expire before
+			acked++
+		}
+	}
+	require.Zero(w, testdb.Counted(w, q))
+	require.EqualValues(w, 8, reads.Load())
+	require.EqualValues(w, 4, marks.Load())
+}
+
+func looksAtOrdered(op faultdb.Op, q sqlbatch.Queue) bool {
+	for n := 1; n <= 2; n++ {
+		if testdb.Runs(op, q.LookOrdered([16]byte{}, make([]sqlbatch.OwnedSlot, n), nil)) {
+			return true
+		}
+	}
+	return false
+}
+
+func marksOrdered(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.MarkOrdered([16]byte{}, nil))
 }

@@ -19,6 +19,7 @@ import (
 var piping = []test{
 	{"PipeReplacesInputsByOutputs", pipeReplaces},
 	{"PipeTreatsErrorsAsHandleDoes", pipeErrors},
+	{"PipeStoresNoOutputOfAnInputThatWasLost", pipeLost},
 	{"PipeStoresEachOutputOnceWhicheverOperationIsCut", pipeCuts},
 	{"PipeDeadLettersAnInputWhoseOutputCannotBeStored", pipeBadOutput},
 	{"PipeKeepsDedupKeysAndIDsOfOutputs", pipeKeys},
@@ -98,6 +99,26 @@ func pipeErrors(w *world) {
 	x.stop(w)
 	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
 	require.Equal(w, chanqadmin.Stats{Leased: 1}, testdb.Counted(w, x.out))
+}
+
+func pipeLost(w *world) {
+	begun, gate := make(chan struct{}, 2), make(chan struct{})
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: time.Minute}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		begun <- struct{}{}
+		<-gate
+		return testdb.Texts("of " + l.Body), nil
+	})
+	sent := testdb.Send(w, x.in, testdb.Texts("lost", "kept")...)
+	<-begun
+	<-begun
+	_, err := x.in.Cancel(w.Soon(), sent[0])
+	require.NoError(w, err)
+	close(gate)
+	w.Eventually("the other is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 1 })
+	x.stop(w)
+	require.Equal(w, []string{"of kept"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
+	require.EqualValues(w, 1, x.c.Stats().Lost)
+	require.EqualValues(w, 1, x.c.Stats().Acked)
 }
 
 func pipeCuts(w *world) {
