@@ -182,8 +182,8 @@ func (r *run) play(ctx context.Context) error {
 	return r.End(bound)
 }
 
-// awaken waits until all workers run and a message was delivered, so that a short storm on a loaded machine does not end
-// before it began.
+// awaken waits until all workers run and a message was delivered, so that a short storm on a loaded machine does not
+// end before it began.
 func (r *run) awaken(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
