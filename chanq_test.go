@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,6 +305,45 @@ func wrongArguments(t *testing.T) {
 	require.Equal(t, before, faults.Ops())
 	require.NoError(t, l.Ack(), "none of it touched the lease")
 	require.NoError(t, l.Wait(t.Context()))
+}
+
+func TestUnsentAndCloseReturnEachMessageOnce(t *testing.T) {
+	synctest.Test(t, unsentOnce)
+}
+
+func unsentOnce(t *testing.T) {
+	_, _, q := opened(t, chanq.Config{Spec: chanq.Spec{MaxBody: 10}})
+	for range 50 {
+		p, err := q.Producer(t.Context(), chanq.ProducerConfig{})
+		require.NoError(t, err)
+		const n, calls = 50, 4
+		for range n {
+			p.C() <- chanq.Msg("longer than MaxBody")
+		}
+		lists := make(chan []chanq.Unsent[string], 10*calls+1)
+		var calling sync.WaitGroup
+		for range calls {
+			calling.Go(func() {
+				for range 10 {
+					lists <- p.Unsent()
+				}
+			})
+		}
+		var left *chanq.UnsentError[string]
+		if errors.As(p.Close(t.Context()), &left) {
+			lists <- left.Unsent
+		}
+		calling.Wait()
+		close(lists)
+		seen := map[chanq.ID]bool{}
+		for list := range lists {
+			for _, u := range list {
+				require.False(t, seen[u.Message.ID], "it is returned twice")
+				seen[u.Message.ID] = true
+			}
+		}
+		require.Len(t, seen, n)
+	}
 }
 
 func TestHandlersMayWrapNil(t *testing.T) {

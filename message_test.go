@@ -132,6 +132,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 	require.NoError(t, err)
 	defer p.Close(t.Context())
 	before := faults.Ops()
+	var wrong []chanq.Message[string]
 	many := map[string]string{}
 	for i := range 65 {
 		many[strings.Repeat("x", i)] = ""
@@ -179,8 +180,15 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		requireWords(t, err, "send orders", c.words)
 		require.Equal(t, c.tooLarge, errors.Is(err, chanq.ErrTooLarge), c.words)
 		require.False(t, r.ID.IsZero(), "there is always an ID")
+		wrong = append(wrong, c.m)
 	}
 	require.Equal(t, before, faults.Ops())
+	_, err = p.SendBatch(t.Context(), append(wrong, chanq.Msg("good"))...)
+	var batch *chanq.BatchError
+	require.ErrorAs(t, err, &batch)
+	require.NoError(t, batch.Errs[len(wrong)], "it does not fail for the others")
+	require.NotContains(t, batch.Errs[:len(wrong)], nil)
+	require.Equal(t, 1, testdb.Counted(t, q).Ready)
 
 	_, err = p.Send(t.Context(), chanq.Message[string]{
 		Body:     strings.Repeat("b", 100),

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,36 @@ func TestALeaseIsSettledOnce(t *testing.T) {
 	require.NoError(t, l.Wait(t.Context()))
 	require.ErrorIs(t, ack(l), lease.ErrSettled)
 	require.Equal(t, 1, o.ended)
+}
+
+// accepting is an owner that takes every settle.
+type accepting struct{ owner }
+
+func (*accepting) Settle(context.Context, *lease.Lease) error { return nil }
+
+// TestOneOfManyConcurrentSettlesHasTheLease: goroutines settle the same leases in the same order, so they often meet.
+func TestOneOfManyConcurrentSettlesHasTheLease(t *testing.T) {
+	leases, stored := make([]*lease.Lease, 200_000), make([]atomic.Int32, 200_000)
+	for i := range leases {
+		leases[i] = of(&owner{}, time.Hour)
+		leases[i].Home.Owner = &accepting{}
+	}
+	var settling sync.WaitGroup
+	for range 4 {
+		settling.Go(func() {
+			for i, l := range leases {
+				if err := ack(l); err == nil {
+					stored[i].Add(1)
+				} else if err != lease.ErrSettled {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	settling.Wait()
+	for i := range stored {
+		require.EqualValues(t, 1, stored[i].Load())
+	}
 }
 
 func TestACommitSettlesTheLeasesOfItsTransaction(t *testing.T) {

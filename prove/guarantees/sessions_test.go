@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ import (
 // consumer.
 var sessions = []test{
 	{"AFlushWaitsForALockedSettleAndAShutdownThatTimesOutCountsIt", lockedAtTheEnd},
+	{"SettlesHaveTheirConnectionsThoughHandlersAndAHungClaimHaveAllOthers", settlesBesideHandlers},
 	{"SessionsAreRenewed", renewedSessions},
 	{"ASessionIsNotUsedAgainAfterAnErrorThatMayLeaveATransaction", distrustedSession},
 	{"ARefusedTrimIsReported", refusedTrim},
@@ -53,6 +55,56 @@ func lockedAtTheEnd(w *world) {
 	}
 	require.ErrorContains(w, op, "locked")
 	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// settlesBesideHandlers: handlers take all connections that are not reserved, and wait for their settles before they release one.
+func settlesBesideHandlers(w *world) {
+	if w.oneWriter() {
+		w.Skip("SQLite claims and settles on the same connection")
+	}
+	const limit = 7 // what a consumer and a producer need, and one for the application
+	q := w.Queue("work", chanq.Config{StatementTimeout: 10 * time.Minute})
+	w.DB.SetMaxOpenConns(limit)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	testdb.SendBy(w, p, make([]chanq.Message[string], 20)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, 20)
+	st := w.Statements("work")
+	var hung atomic.Bool
+	goOn := make(chan struct{})
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if claims(op, st) || looks(op, st) {
+			hung.Store(true)
+			return faultdb.Hold(goOn)
+		}
+		return faultdb.Fault{}
+	})
+	w.Eventually("the claimer hangs", hung.Load)
+	var handlers sync.WaitGroup
+	allInUse := make(chan struct{})
+	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, l := range leases {
+		handlers.Go(func() {
+			conn, err := w.DB.Conn(soon)
+			if err != nil {
+				w.Errorf("no connection for a handler: %v", err)
+				return
+			}
+			defer conn.Close()
+			<-allInUse
+			if err := errors.Join(l.Ack(), l.Wait(soon)); err != nil {
+				w.Errorf("ack: %v", err)
+			}
+		})
+	}
+	w.Eventually("every connection is in use", func() bool { return w.DB.Stats().InUse == limit })
+	close(allInUse)
+	handlers.Wait()
+	close(goOn)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, p.Close(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
 }
 
 // renewedSessions: sessions are renewed while they are in constant use.
