@@ -28,6 +28,7 @@ var settling = []test{
 	{"AckOfManyWaitsForAllAndReturnsEachOutcome", ackAll},
 	{"AckOfManyReturnsWithItsContext", ackAllContext},
 	{"AckOfManyReturnsWithItsContextWhereTheBacklogIsFull", ackAllFull},
+	{"ReceiveReturnsWithItsContextWhereTheBacklogIsFull", receiveFull},
 }
 
 // settle is a way to settle a lease, with the resulting state.
@@ -486,5 +487,22 @@ func ackAllFull(w *world) {
 	require.NotEmpty(w, free, "there was no room for their acks")
 	w.Faults.Inject(nil)
 	require.NoError(w, chanq.Ack(w.Soon(), free...), "these leases are still held")
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+func receiveFull(w *world) {
+	c, leases := fullBacklog(w)
+	require.Error(w, ackAllBriefly(w, leases))
+	pass(10 * steadyLease) // the leases in the buffer have expired
+	ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
+	defer cancel()
+	result, returned := error(nil), make(chan struct{})
+	go func() {
+		defer close(returned)
+		_, result = c.Receive(ctx, 1, 0)
+	}()
+	w.within("Receive returns", returned)
+	require.ErrorIs(w, result, context.DeadlineExceeded)
+	w.Faults.Inject(nil)
 	require.NoError(w, c.Shutdown(w.Soon()))
 }

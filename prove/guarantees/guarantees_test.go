@@ -100,6 +100,7 @@ var over20s = map[string]bool{
 	"G12_MessagesOvertakeOneWhoseContentsDoNotArrive":            true,
 	"MaxExtendCountsFromWhenAReaderTakesTheMessage":              true,
 	"NoLeaseInTheBufferExpiresDuringALongJob":                    true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":          true,
 	"StopWhenIdleFindsMessagesBeforeTheHead":                     true,
 	"TheHistoryHasHowLongMessagesHadBeenDue":                     true,
 }
@@ -130,6 +131,7 @@ var clientSide = map[string]bool{
 	"G12_AnExtensionThatTakesLongLosesNoOtherLease":                true,
 	"HandleBatchesChecksItsArguments":                              true,
 	"HandleBatchesContinuesAfterAPanicAndAChangedBatch":            true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":            true,
 	"StatsAreExactWhateverTheOtherStatesHold":                      true,
 	"StopWhenIdleEndsOnceAllThatIsDueIsHandled":                    true,
 	"StopWhenIdleHandlesAKeyInOrderAndEnds":                        true,
