@@ -80,7 +80,7 @@ func keysCutOff(w *world) {
 	q := w.keys(chanq.Config{Spec: chanq.Spec{Slots: 8}})
 	ms, sent := manyKeys(30, 20/testdb.Slowness)
 	testdb.Send(w, q, ms...)
-	r := &recorder{}
+	r := newRecorder()
 	cfg := chanq.Config{Spec: chanq.Spec{Kind: chanq.KindOrdered, Slots: 8}}
 	var done sync.WaitGroup
 	start := func() (*faultdb.Connector, *chanq.Consumer[string]) {
