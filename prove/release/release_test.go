@@ -175,7 +175,7 @@ func (s shell) release(t *testing.T, version string) (tags []string) {
 
 // The copy has the files of this tree, committed or not. Its tags fill the module proxy, which is a module cache that Go has made.
 func TestTheModulesOfAReleaseAreInstalledFromAProxy(t *testing.T) {
-	testdb.Long(t) // third-party modules come from the module cache, or the network
+	testdb.Soak(t) // third-party modules come from the module cache, or the network; all are compiled: two minutes of a core
 	const version = "v0.1.0"
 	here := shell{dir: root}
 	origin := newRepository(t)

@@ -100,7 +100,7 @@ func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
 // Small computers run programs with a SQLite file on 32-bit systems, where an int has 32 bits.
 func TestTheLibraryBuildsFor32Bits(t *testing.T) {
 	t.Chdir(root)
-	testdb.Long(t) // SQLite is compiled for each
+	testdb.Soak(t) // SQLite is compiled for each: three minutes of a core
 	for _, arch := range []string{"386", "arm"} {
 		build := exec.Command("go", "build", ".", "./embedded", "./chanqadmin", "./chanqshards", "./chanqweb", "./pgnotify", "./mssqlnotify")
 		build.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
