@@ -246,7 +246,7 @@ func (c *consumer) Delivered(messages, bytes int, took time.Duration) {
 
 func (c *consumer) Delay(l *lease.Lease, row *table.Claimed, err error) time.Duration {
 	c.Describe(l, row)
-	return c.backoff(l.Seldom.Read().About.Load().(*Delivery), c.queue.failed("read", err))
+	return c.backoff(l.Rare.Read().About.Load().(*Delivery), c.queue.failed("read", err))
 }
 
 func (c *consumer) Failed(op string, err error) error { return c.queue.fail(op, err) }
@@ -257,7 +257,7 @@ func (c *consumer) Known(l *lease.Lease, err error) {
 	if err != nil || l.Op != lease.Dead || hook == nil {
 		return
 	}
-	details := l.Seldom.Read()
+	details := l.Rare.Read()
 	e := DeadEvent{Queue: c.queue.cfg.Label, ID: l.Item.ID, Attempt: int(l.Attempt), Cause: details.Cause,
 		Reason: c.reasonOf(details)}
 	if d, known := details.About.Load().(*Delivery); known {
@@ -272,7 +272,7 @@ func (c *consumer) Describe(l *lease.Lease, row *table.Claimed) {
 	d := &Delivery{}
 	d.fill(c.queue, l, row)
 	d.Headers, _ = decodeHeaders(row.Headers)
-	l.Seldom.Write().About.Store(d)
+	l.Rare.Write().About.Store(d)
 }
 
 // Settled records the counts of a batch of settles.
@@ -336,7 +336,7 @@ func build[T any](c *consumer, b claim.Batch, into []*Lease[T]) []*Lease[T] {
 		}
 		if err := l.fill(c.queue, under, &b.Rows[i]); err != nil {
 			c.Describe(under, &b.Rows[i])
-			under.Seldom.Write().Quiet = true // the text of a decoder's error may contain parts of the body
+			under.Rare.Write().Quiet = true // the text of a decoder's error may contain parts of the body
 			if under.DeadLetter(CauseUndecodable, fmt.Sprintf("%s%v", base.ReasonDecode,
 				err)); under.State() == lease.Settling {
 				dead = append(dead, under)

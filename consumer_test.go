@@ -123,7 +123,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			if test.late {
 				l.Period.Begin(base.Now(), 0)
 			}
-			l.Seldom.Write().MaybeApplied = true
+			l.Rare.Write().MaybeApplied = true
 			require.NoError(t, l.Home.Owner.Settle(t.Context(), l))
 			err = delivered.Wait(soon(t))
 			if !test.late {

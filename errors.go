@@ -140,7 +140,7 @@ func firstOf(errs []error) string {
 
 // Unsent is a message of Producer.C that could not be stored.
 type Unsent[T any] struct {
-	Message Message[T] // with its ID, to send it again: see Message.ID; with a DebounceMax that was 0 filled in
+	Message Message[T] // with its ID, to send it again: see Message.ID; DebounceMax has its default
 	Err     error
 }
 

@@ -259,8 +259,8 @@ func (c *consumer) end(bound context.Context, op string) (consume.Left, error) {
 	return left, c.queue.failed(op, fmt.Errorf("%s: %w", text, cause))
 }
 
-// attempt calls do, and then passes its duration and outcome to then, even if do ends the goroutine. Clocks are coarse,
-// and only what was no call takes no time.
+// attempt calls do, and then passes its duration and outcome to then, even if do ends the goroutine. By a coarse clock
+// a call takes 1 ns, because 0 means that there was none.
 func (c *consumer) attempt(do func() error, then func(took time.Duration, err error)) {
 	began, err := base.Now(), errGoexit
 	defer func() {

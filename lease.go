@@ -218,7 +218,7 @@ func ack(ctx context.Context, leases []*lease.Lease) error {
 func (d *Delivery) doomed() {
 	if homeOf(d.lease).cfg.Hooks.Dead != nil {
 		about := &Delivery{Key: d.Key, DedupKey: d.DedupKey, Type: d.Type, Headers: d.Headers}
-		d.lease.Seldom.Write().About.Store(about)
+		d.lease.Rare.Write().About.Store(about)
 	}
 }
 

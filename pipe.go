@@ -158,6 +158,6 @@ func (t target) Unstored(in *settle.Input, err error) {
 	d := in.Of.(*Delivery)
 	d.doomed()
 	delay := t.from.backoff(d, err)
-	in.In.Seldom.Write().Delay = delay
+	in.In.Rare.Write().Delay = delay
 	t.from.handled(d, HandlerOutcome{Kind: OutcomeRetry, Delay: delay}, 0, err)
 }

@@ -8,6 +8,7 @@ import (
 // Item is a pointer to a struct that embeds a Place.
 type Item interface{ place() *Place }
 
+// keyOf returns the key of an item; empty if it has none.
 func (w *Writer[I]) keyOf(item I) string {
 	if w.cfg.Key == nil {
 		return ""

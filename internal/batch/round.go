@@ -14,8 +14,8 @@ const (
 	lateParts = 8
 	// lonePause is the maximum pause before the only item of a batch is tried again, because later items wait for it.
 	lonePause = time.Second
-	// Moment is longer than a statement of a healthy database takes.
-	Moment = 250 * time.Millisecond
+	// Healthy is longer than a statement of a healthy database takes.
+	Healthy = 250 * time.Millisecond
 )
 
 // round writes one batch: it runs statements of the first items without an outcome, until all have one. Apart from
@@ -167,7 +167,7 @@ func timedOut(f *Failure, took, timeout time.Duration) bool {
 func (r *round[I]) timeout() time.Duration {
 	t := r.writer.cfg.Loop.Timeout
 	if r.hasty {
-		t = max(min(t, Moment), t/8)
+		t = max(min(t, Healthy), t/8)
 	}
 	return t
 }

@@ -56,9 +56,6 @@ func (c *Config) readTime(size int) time.Duration {
 		readLeast+time.Duration(size)*time.Second/readRate)
 }
 
-// lookTimeout is the timeout of a query for the row of a lease.
-func (c *Config) lookTimeout() time.Duration { return min(c.SpareTimeout(), c.LeaseFor) }
-
 // keys is the number of keys of a slot that may be active at the same time; 0 is no limit. The sum over all slots is
 // Policy.MaxKeys.
 func (c *Config) keys(slot int) int {

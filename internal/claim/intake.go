@@ -130,7 +130,7 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 		if failure != nil && table.IsPermanent(failure.Class) {
 			k.cfg.Holder.Broken("claim", failure.Err)
 		}
-		seen, err := k.table.Look(k.cfg.lookTimeout(), [][16]byte{l.Item.ID})
+		seen, err := k.table.Look(k.cfg.LookTimeout(), [][16]byte{l.Item.ID})
 		_, _, hidden := seen.Of(l.Item.ID)
 		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || hidden
 		switch {
@@ -156,7 +156,7 @@ func (k *intake) readAgain(l *lease.Lease, row *table.Claimed, failure *batch.Fa
 			if failure != nil {
 				cause = failure.Err
 			}
-			l.Op, l.Seldom.Write().Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
+			l.Op, l.Rare.Write().Delay = lease.Snooze, k.cfg.Holder.Delay(l, row, cause)
 			return
 		default:
 			k.cfg.blame(l, row, failure.Err, k.cfg.readTime(row.Size))

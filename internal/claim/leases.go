@@ -32,7 +32,7 @@ func (c *Config) leases(rows []table.Claimed, deadline, until time.Duration) []*
 		l.Home, l.Item, l.Due, l.Priority = c.Home, row.Item, row.Due, row.Priority
 		l.Attempt, l.Lapses = int32(row.Attempts), int32(row.Lapses)
 		if size := max(row.Size, len(row.Body)); size >= lease.HeavyBody {
-			l.Seldom.Write().Heavy = size
+			l.Rare.Write().Heavy = size
 		}
 		l.Period.Begin(deadline, until)
 	}
@@ -63,7 +63,7 @@ func (c *Config) deadLetter(l *lease.Lease, row *table.Claimed, cause sqlbatch.C
 
 // blame makes a failed attempt of a settling lease whose message cannot be read. A read has the given time.
 func (c *Config) blame(l *lease.Lease, row *table.Claimed, cause error, within time.Duration) {
-	d := l.Seldom.Write()
+	d := l.Rare.Write()
 	if errors.Is(cause, table.ErrLate) {
 		d.Text = "chanq: could not be read within " + within.String()
 	} else {

@@ -321,7 +321,7 @@ func (q *queue) Sent() int64   { return int64(len(q.given)) }
 // SettleAll stores settles immediately.
 func (h holder) SettleAll(leases ...*lease.Lease) {
 	for _, l := range leases {
-		d := l.Seldom.Read()
+		d := l.Rare.Read()
 		h.settled = append(h.settled, settled{l.Item.ID[0], l.Op, d.Text, d.Delay, d.Quiet})
 		h.pace.LeaseEnded()
 	}

@@ -190,7 +190,7 @@ func ending(l *lease.Lease) (o order.Outcome, until time.Duration, ended bool) {
 		case l.Op == lease.Dead:
 			return order.Dead, 0, true
 		}
-		return order.Given, base.Now() + l.Seldom.Read().Delay, true
+		return order.Given, base.Now() + l.Rare.Read().Delay, true
 	}
 	return order.Unknown, 0, false
 }

@@ -40,7 +40,7 @@ const (
 	// effect is not repeated for two minutes, or longer if it takes more than 5 % of that, unless the number of dead
 	// rows doubles.
 	restAfterVain = 20
-	restVainLeast = 2 * lookAtLeast
+	restVainLeast = 2 * time.Minute
 )
 
 // due reports that it is time for a check.

@@ -37,7 +37,7 @@ func (c *Consumer) newClaims() {
 	}
 	o.slots = claim.NewSlots(o.pace, c.membership)
 	c.claims = claim.NewOrdered(o.slots, &table.Ordered{
-		Claims: on, Within: cfg.UsefulTimeout(), LookWithin: min(cfg.SpareTimeout(), cfg.LeaseFor),
+		Claims: on, Within: cfg.UsefulTimeout(), LookWithin: cfg.LookTimeout(),
 	})
 }
 

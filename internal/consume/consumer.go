@@ -239,7 +239,7 @@ func (c *Consumer) Skip(l *lease.Lease) bool {
 	}
 	c.owner.pace.Skip()
 	if l.Take(lease.Release) {
-		c.Take()
+		c.owner.pace.LeaseEnded()
 		c.SettleAll(l)
 	}
 	return true

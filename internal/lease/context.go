@@ -99,7 +99,7 @@ func (l *Lease) Unwatch() {
 // endContext is called after the settle. If the settle did not reach the database,
 // the lease will expire, and its context stays watched.
 func (l *Lease) endContext() {
-	switch err := l.Seldom.Read().err; {
+	switch err := l.Rare.Read().err; {
 	case errors.Is(err, ErrLost):
 		l.ctx.cancel(l.Home, ErrLost)
 	case err == nil, errors.Is(err, ErrSettled):

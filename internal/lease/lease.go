@@ -93,7 +93,7 @@ type Lease struct {
 	Delivery int64 // of an ordered queue: the fence that the reader sees; Item has the stored one
 	Period   Period
 	Number   Number
-	Seldom   Seldom
+	Rare     Rare
 	Priority int8
 
 	// Written by the caller that begins a settle, before the state is Settling or the settle is handed over.
@@ -109,12 +109,12 @@ type Lease struct {
 	ctx   ownContext
 }
 
-// Seldom has the Details of a lease, which are made when one of them is written: most leases have none.
-type Seldom struct{ made atomic.Pointer[Details] }
+// Rare makes the Details of a lease when one of them is written: most leases have none.
+type Rare struct{ made atomic.Pointer[Details] }
 
 // Details are what few leases need.
 type Details struct {
-	// Written like Op of the lease. Op is not used.
+	// Written like Op of the lease. Its own Op is not used.
 	Settlement
 	Quiet     bool // Text might have parts of the body: it is for the table only
 	Uncounted bool // it is dead-lettered by the claim that found it, which does not count as an attempt
@@ -132,7 +132,7 @@ type Details struct {
 var none Details
 
 // Read returns the details, which must not be written.
-func (s *Seldom) Read() *Details {
+func (s *Rare) Read() *Details {
 	if made := s.made.Load(); made != nil {
 		return made
 	}
@@ -140,7 +140,7 @@ func (s *Seldom) Read() *Details {
 }
 
 // Write returns the details, to be written.
-func (s *Seldom) Write() *Details {
+func (s *Rare) Write() *Details {
 	if s.made.Load() == nil {
 		s.made.CompareAndSwap(nil, &Details{})
 	}
@@ -185,8 +185,9 @@ func (l *Lease) Settle(ctx context.Context, how Settlement) error {
 				continue
 			}
 			l.Op, l.inTx = how.Op, s == InTx
-			if how.Op != Ack && how.Op != Release || l.Seldom.Read() != &none { // of a settle that was refused
-				l.Seldom.Write().Settlement = how
+			// The details might be those of a settle that was refused.
+			if how.Op != Ack && how.Op != Release || l.Rare.Read() != &none {
+				l.Rare.Write().Settlement = how
 			}
 			switch err := l.Home.Owner.Settle(ctx, l); err {
 			case nil:
@@ -235,7 +236,7 @@ func TakeAll(leases []*Lease, op Op) (taken []*Lease) {
 // as an attempt.
 func (l *Lease) DeadLetter(cause sqlbatch.Cause, reason string) {
 	if l.Take(Dead) {
-		d := l.Seldom.Write()
+		d := l.Rare.Write()
 		d.Cause, d.Text, d.Uncounted = cause, reason, true
 		l.Attempt--
 	}
@@ -270,7 +271,7 @@ func Finish(leases []*Lease, outcomes []error) {
 	}
 	for i, l := range leases {
 		if outcomes[i] != nil { // nothing else changes: a statement that was given up might still read the settlement
-			l.Seldom.Write().err = outcomes[i]
+			l.Rare.Write().err = outcomes[i]
 		}
 		l.state.Store(uint32(Settled))
 		l.endContext()
@@ -416,7 +417,7 @@ func (l *Lease) Outcome() error {
 	if l.State() == Lost {
 		return l.ctx.loss()
 	}
-	return l.Seldom.Read().err
+	return l.Rare.Read().err
 }
 
 // ExtendBy extends the lease to at least d from now.

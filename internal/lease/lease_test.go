@@ -329,12 +329,12 @@ func TestARefusedSettleLeavesNothing(t *testing.T) {
 	o.refuse = nil
 	require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: lease.Release}))
 	require.Equal(t, lease.Release, l.Op)
-	require.Zero(t, l.Seldom.Read().Delay)
+	require.Zero(t, l.Rare.Read().Delay)
 }
 
 func TestPrintingAContextShowsNothingOfTheLease(t *testing.T) {
 	l := of(&owner{}, time.Hour)
-	l.Seldom.Write().Text = "secret"
+	l.Rare.Write().Text = "secret"
 	ctx, cancel := context.WithCancel(l.Context())
 	defer cancel()
 	require.NotContains(t, fmt.Sprintf("%v %+v %s", ctx, ctx, ctx), "secret")
@@ -390,7 +390,7 @@ func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
 			require.NoError(t, l.EnterTx())
 		}
 		require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: c.op}))
-		l.Seldom.Write().MaybeApplied = c.unknown
+		l.Rare.Write().MaybeApplied = c.unknown
 		if c.late {
 			l.Period.Begin(base.Now(), 0)
 		}

@@ -24,7 +24,7 @@ func (t *Times) TryTimeout() time.Duration {
 // Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
 // lease, unless that would be shorter than a healthy database might need.
 func (t *Times) Patience() time.Duration {
-	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, batch.Moment)))
+	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, batch.Healthy)))
 }
 
 // SpareTimeout is the timeout of a statement that no message waits for. If all statements share one connection, leases
@@ -35,6 +35,9 @@ func (t *Times) SpareTimeout() time.Duration {
 	}
 	return t.StatementTimeout
 }
+
+// LookTimeout is the timeout of a query for the row of a lease.
+func (t *Times) LookTimeout() time.Duration { return min(t.SpareTimeout(), t.LeaseFor) }
 
 // UsefulTimeout is the timeout of a statement whose answer is useless after its leases have expired.
 func (t *Times) UsefulTimeout() time.Duration { return min(t.StatementTimeout, t.LeaseFor) }

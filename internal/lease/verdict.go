@@ -44,7 +44,7 @@ func (v Verdict) Err() error {
 // applied, a changed row is therefore this settle's work (or a cancellation by an
 // operator). After the deadline it might be the work of another holder.
 func (l *Lease) Verdict(row RowState) Verdict {
-	maybe := l.Seldom.Read().MaybeApplied
+	maybe := l.Rare.Read().MaybeApplied
 	unknown := maybe || l.Unknown
 	ours := base.Now() < l.Period.Deadline()
 	removes := l.Op == Ack || l.Op == Dead

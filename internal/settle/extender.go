@@ -246,11 +246,11 @@ func (x *Extender) Lose(l *lease.Lease, to lease.State) {
 // extendAll passes leases to the writer: light ones by their deadlines, then heavy ones by their sizes.
 func (x *Extender) extendAll(leases []*lease.Lease) {
 	slices.SortStableFunc(leases, func(a, b *lease.Lease) int {
-		return cmp.Or(cmp.Compare(a.Seldom.Read().Heavy, b.Seldom.Read().Heavy),
+		return cmp.Or(cmp.Compare(a.Rare.Read().Heavy, b.Rare.Read().Heavy),
 			cmp.Compare(a.Period.Deadline(), b.Period.Deadline()))
 	})
 	for _, l := range leases {
-		d := l.Seldom.Write()
+		d := l.Rare.Write()
 		if d.Extend == nil {
 			d.Extend = &lease.Extension{Lease: l}
 			if d.Heavy > 0 {
@@ -261,13 +261,13 @@ func (x *Extender) extendAll(leases []*lease.Lease) {
 	}
 	if len(leases) > 0 {
 		_ = x.writer.AddAll(len(leases),
-			func(i int) *lease.Extension { return leases[i].Seldom.Read().Extend }, batch.Now)
+			func(i int) *lease.Extension { return leases[i].Rare.Read().Extend }, batch.Now)
 	}
 }
 
 // pending reports that the writer has an extension of the lease.
 func pending(l *lease.Lease) bool {
-	extend := l.Seldom.Read().Extend
+	extend := l.Rare.Read().Extend
 	return extend != nil && extend.Pending.Load()
 }
 

@@ -56,7 +56,7 @@ func TestAMessageThatAPipeMightHaveAckedIsNotCountedAsDead(t *testing.T) {
 		l.Attempt = 3
 		require.True(t, l.Take(lease.Nack))
 		delete(f.rows, l.Item.ID)
-		l.Seldom.Write().MaybeApplied = true
+		l.Rare.Write().MaybeApplied = true
 		f.settler.AddAll(l)
 		require.ErrorIs(t, l.Wait(t.Context()), lease.ErrHidden)
 	})

@@ -142,7 +142,7 @@ func (p *Pipe) absent(ctx context.Context, inputs []*Input) ([]batch.Outcome[*In
 	leases := make([]*lease.Lease, len(inputs))
 	for i, in := range inputs {
 		if in.Unknown {
-			in.In.Seldom.Write().MaybeApplied = true
+			in.In.Rare.Write().MaybeApplied = true
 		}
 		leases[i] = in.In
 	}
@@ -187,7 +187,7 @@ func (p *Pipe) instead(in *Input, err error) bool {
 		return false // absent might be reading the lease
 	}
 	class := s.cfg.Classify(err)
-	d := l.Seldom.Write()
+	d := l.Rare.Write()
 	d.MaybeApplied = d.MaybeApplied || in.Unknown || class == sqlbatch.Unknown
 	if table.IsPermanent(class) {
 		s.cfg.Broken("pipe", err)

@@ -54,7 +54,7 @@ func (to *target) Unstored(in *settle.Input, err error) {
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	to.failed = append(to.failed, fmt.Sprint(in.In.Item.ID[0], ": ", err))
-	in.In.Seldom.Write().Delay = time.Minute
+	in.In.Rare.Write().Delay = time.Minute
 }
 
 // piped is a fake with a pipe of its leases.
@@ -185,8 +185,8 @@ func TestOnlyTheInputWhoseOutputIsRefusedIsDeadLettered(t *testing.T) {
 		slices.Sort(to.stored)
 		require.Equal(t, []string{"a0", "a1", "a3"}, to.stored)
 		require.Equal(t, lease.Dead, leases[2].Op)
-		require.Equal(t, sqlbatch.CauseOutput, leases[2].Seldom.Read().Cause)
-		require.Equal(t, "chanq: an output cannot be stored: bad row", leases[2].Seldom.Read().Text)
+		require.Equal(t, sqlbatch.CauseOutput, leases[2].Rare.Read().Cause)
+		require.Equal(t, "chanq: an output cannot be stored: bad row", leases[2].Rare.Read().Text)
 	})
 }
 
@@ -207,8 +207,8 @@ func TestAnInputWhoseOutputsAreUndoneForLongIsNacked(t *testing.T) {
 		require.InDelta(t, 30, time.Since(began).Seconds(), 10, "after Longest")
 		end()
 		require.Equal(t, lease.Nack, leases[1].Op)
-		require.Equal(t, time.Minute, leases[1].Seldom.Read().Delay)
-		require.Equal(t, sqlbatch.CauseOutput, leases[1].Seldom.Read().Cause)
+		require.Equal(t, time.Minute, leases[1].Rare.Read().Delay)
+		require.Equal(t, sqlbatch.CauseOutput, leases[1].Rare.Read().Cause)
 		require.Equal(t, []string{"1: chanq: an output cannot be stored: rolled back"}, to.failed)
 		require.Equal(t, []string{"a0"}, to.stored)
 	})

@@ -124,7 +124,7 @@ func New(cfg Config, abandoned context.Context) *Settler {
 			lease.Ack: cfg.Traits.AckItems, lease.Nack: cfg.Traits.NackItems, lease.Snooze: cfg.Traits.NackItems,
 			lease.Release: cfg.Traits.AckItems, lease.Dead: cfg.Traits.DeadLetterItems,
 		},
-		Linger: cfg.Linger, Capacity: cfg.Room, Moment: batch.Moment, Workers: workers,
+		Linger: cfg.Linger, Capacity: cfg.Room, Moment: batch.Healthy, Workers: workers,
 		Loop: cfg.loop(), Isolated: cfg.Isolated,
 		Write: s.write, Absent: s.absent, Done: s.done,
 	})
@@ -157,7 +157,7 @@ func (s *Settler) AddAll(leases ...*lease.Lease) {
 func (s *Settler) prepare(l *lease.Lease) {
 	if l.Op == lease.Nack && s.cfg.Table.IsLast(l.Failures()) {
 		l.Op = lease.Dead
-		d := l.Seldom.Write()
+		d := l.Rare.Write()
 		d.Cause = cmp.Or(d.Cause, sqlbatch.CauseExhausted)
 	}
 	l.Kind = uint8(l.Op)
@@ -269,7 +269,7 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 	case lease.Nack, lease.Snooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
-			d := l.Seldom.Read()
+			d := l.Rare.Read()
 			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.Item, Delivery: l.Delivery, Delay: d.Delay,
 				Took: d.Took, Error: d.Text})
 		}
@@ -280,7 +280,7 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 	case lease.Dead:
 		x.deadLetters = x.deadLetters[:0]
 		for _, l := range leases {
-			d := l.Seldom.Read()
+			d := l.Rare.Read()
 			x.deadLetters = append(x.deadLetters, sqlbatch.DeadLetterItem{Item: l.Item, Delivery: l.Delivery,
 				Took: d.Took, Error: d.Text, Cause: d.Cause, Fingerprint: fingerprint(d), Uncounted: d.Uncounted})
 		}
@@ -348,7 +348,7 @@ func (s *Settler) outcome(o outcome, t *Tally) error {
 		t.Lost++
 		return o.Err
 	}
-	unknown := o.Unknown || o.Item.Seldom.Read().MaybeApplied
+	unknown := o.Unknown || o.Item.Rare.Read().MaybeApplied
 	failed := &lease.FailedError{Op: o.Item.Op.String(), Unknown: unknown, Err: o.Err}
 	switch {
 	case o.Err == lease.ErrHidden:
