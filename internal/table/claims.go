@@ -56,10 +56,25 @@ type Claimed struct {
 type columns struct {
 	to                                []any // all columns
 	id, key, kind, headers, body      sql.RawBytes
-	priority, fence, attempts, lapses int64
-	expired, enqueued, due, size      int64
+	priority, fence, attempts, lapses number
+	expired, enqueued, due, size      number
 	expires                           sql.NullInt64
 	arena                             Arena
+}
+
+// number is a column of integers. To an int64 database/sql assigns by reflection, which takes several times as long.
+type number int64
+
+// Scan implements sql.Scanner.
+func (n *number) Scan(value any) error {
+	if v, ok := value.(int64); ok {
+		*n = number(v)
+		return nil
+	}
+	var other sql.NullInt64
+	err := other.Scan(value)
+	*n = number(other.Int64)
+	return err
 }
 
 // scan reads a row, whose further columns are more.
@@ -73,8 +88,8 @@ func (c *columns) scan(rows *sql.Rows, more ...any) error {
 
 // row returns the row that was read last, without its contents.
 func (c *columns) row() Row {
-	return Row{Priority: int8(c.priority), Attempts: int(c.attempts), Lapses: int(c.lapses), Enqueued: c.enqueued,
-		Due: c.due, Expires: c.expires}
+	return Row{Priority: int8(c.priority), Attempts: int(c.attempts), Lapses: int(c.lapses),
+		Enqueued: int64(c.enqueued), Due: int64(c.due), Expires: c.expires}
 }
 
 // keep adds the contents.
@@ -94,7 +109,7 @@ func (r *ClaimedRows) scan(rows *sql.Rows) error {
 	if err := r.columns.scan(rows); err != nil {
 		return err
 	}
-	row := Claimed{Row: r.row(), Item: sqlbatch.Item{Fence: r.fence}, Expired: r.expired != 0, Size: int(r.size),
+	row := Claimed{Row: r.row(), Item: sqlbatch.Item{Fence: int64(r.fence)}, Expired: r.expired != 0, Size: int(r.size),
 		LeftOut: r.Inline < 0 || int(r.size) > r.Inline}
 	r.keep(&row.Row)
 	copy(row.Item.ID[:], r.id)

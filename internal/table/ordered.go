@@ -178,7 +178,7 @@ type Answer struct {
 
 	columns
 	orderKey                                     sql.RawBytes
-	slot, seq, wait, holder, held, given, locked int64
+	slot, seq, wait, holder, held, given, locked number
 	lives                                        sql.NullInt64
 }
 
@@ -189,12 +189,12 @@ func (a *Answer) scan(rows *sql.Rows) error {
 		return err
 	}
 	if a.id == nil {
-		a.Walked, a.Redriven, a.Drawn, a.Upto = a.priority != 0, a.enqueued, a.fence, a.due
+		a.Walked, a.Redriven, a.Drawn, a.Upto = a.priority != 0, int64(a.enqueued), int64(a.fence), int64(a.due)
 		a.Senders = strings.Fields(string(a.body))
 		return nil
 	}
 	row := order.Row{
-		Seq: a.seq, Slot: int(a.slot), Fence: a.fence, Wait: time.Duration(a.wait) * time.Millisecond,
+		Seq: int64(a.seq), Slot: int(a.slot), Fence: int64(a.fence), Wait: time.Duration(a.wait) * time.Millisecond,
 		Lives: time.Duration(a.lives.Int64) * time.Millisecond,
 		Held:  a.held != 0, Holder: order.Holder(a.holder), Attempts: int(a.attempts), Lapses: int(a.lapses),
 		Lock: order.Lock(a.locked),
