@@ -33,8 +33,9 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	}
 	const leaseFor = 15 * time.Second
 	// Responses to extensions take this long. A deadline that counted from the response, not from
-	// before the request, would be late by as much.
-	const latency = 500 * time.Millisecond
+	// before the request, would be late by as much. Longer, and the connection of another session would time out: an outage
+	// before the hole.
+	const latency = 200 * time.Millisecond
 	var health changes
 	near, truth := r.queues("work", chanq.Config{StatementTimeout: statement, Hooks: chanq.Hooks{Availability: health.add}})
 	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, Prefetch: 4})
