@@ -1,0 +1,20 @@
+package table
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Drivers differ in the type of an integer column.
+func TestNumberScansWhatDriversReturn(t *testing.T) {
+	for _, value := range []any{int64(7), int32(7), []byte("7"), "7"} {
+		n := number(1)
+		require.NoError(t, n.Scan(value))
+		require.Equal(t, number(7), n, "%T", value)
+	}
+	n := number(1)
+	require.Error(t, n.Scan("seven"))
+	require.NoError(t, n.Scan(nil))
+	require.Zero(t, n)
+}
