@@ -27,7 +27,7 @@
 // a hanging session delays no other statement. Patient statements (RunPatient: the polls of
 // idle consumers) of a kind run one at a time: any number of idle consumers share one session,
 // and a heartbeat does not wait for polls.
-// Sessions that were idle for a while are closed, the last one after a minute.
+// Sessions that were idle for a minute are closed.
 //
 // # A *sql.DB with a limit
 //

@@ -79,10 +79,9 @@ const (
 	// moment is how long the turn of a patient statement lasts: longer than statements take on a healthy database,
 	// and short compared with the pause of an idle consumer before its next poll. It is also the time between sweeps.
 	moment = 500 * time.Millisecond
-	// keep is how long a session is idle before it is closed.
-	keep = 5 * time.Second
-	// maxIdle is how long the last session is idle before it is closed, and how long one that stays is trusted: less
-	// than the four minutes after which firewalls begin to drop connections silently.
+	// maxIdle is how long a session is idle before it is closed, and how long one that stays is trusted: less than the
+	// four minutes after which firewalls begin to drop connections silently. It is much longer than the time between
+	// two bursts of a busy server: on each new connection the server plans all statements again.
 	maxIdle = time.Minute
 	// scarceFor is how long connections count as scarce after the last sign of it: the signs of the next time might
 	// delay the application for seconds.
@@ -265,8 +264,8 @@ func Enough(ctx context.Context, db *sql.DB, d sqlbatch.Dialect) error {
 		if second, err = connect(ctx, db, false); err == nil {
 			return second.Close()
 		}
-		err = fmt.Errorf("there is no second connection, and chanq and the application need one each: "+
-			"raise the limit of the driver's pool, the role or the server: %w", err)
+		err = fmt.Errorf("there is no second connection, and chanq and the application need one each: unless "+
+			"the database only connects slowly, raise the limit of the driver's pool, the role or the server: %w", err)
 	}
 	return unconnected(err)
 }
@@ -287,7 +286,11 @@ func (p *Pool) spare(n int) bool {
 
 // connect is connect of this package, and looks for signs of scarce connections.
 func (p *Pool) connect(ctx context.Context, probe bool) (*sql.Conn, error) {
-	slow := time.AfterFunc(answerTimeout, p.late)
+	slow := time.AfterFunc(answerTimeout, func() {
+		if !p.scarce() { // sessions hold no connections now: something else is slow
+			p.late()
+		}
+	})
 	defer slow.Stop()
 	conn, err := connect(ctx, p.db, probe)
 	if err != nil && p.dialect.Classify(err) != sqlbatch.Unknown && !isAway(err) {
@@ -341,7 +344,7 @@ func (p *Pool) sweep() {
 	}
 	for _, res := range slices.Backward(p.store.AcquireAllIdle()) { // the longest idle first
 		idle := res.IdleDuration()
-		if total > stay && (limited || idle >= keep && (total > 1 || idle >= maxIdle)) {
+		if total > stay && (limited || idle >= maxIdle) {
 			res.Value().broken = true
 			res.Destroy()
 			total--

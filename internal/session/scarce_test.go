@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,6 +176,31 @@ func TestSessionsAreKeptAgainAfterAServerWasSlow(t *testing.T) {
 		pass(maxIdle)
 		require.NoError(w, run(p, "x"))
 		require.Equal(w, 1, w.db.Stats().InUse)
+		p.Close()
+	})
+}
+
+// While connections are scarce no session holds one, so that an attempt which takes long is no sign of a limit. If it were,
+// each of many programs would connect for each statement, and a server that was slow for a moment would stay slow.
+func TestSlowAttemptsDoNotProlongScarcity(t *testing.T) {
+	world(t, 0, func(w *database) {
+		w.db.SetMaxIdleConns(-1) // it keeps none
+		var slow atomic.Bool
+		slow.Store(true)
+		w.connect = func(context.Context) error {
+			if slow.Load() {
+				time.Sleep(answerTimeout + moment)
+			}
+			return nil
+		}
+		p := w.join(Settle, 1)
+		for began := time.Now(); time.Since(began) < scarceFor; {
+			require.NoError(w, run(p, "x"))
+		}
+		slow.Store(false)
+		pass(answerTimeout + moment)
+		require.NoError(w, run(p, "x"))
+		require.Equal(w, 1, w.db.Stats().InUse, "sessions stay again")
 		p.Close()
 	})
 }

@@ -29,7 +29,7 @@ func TestIdleConnectionsAreClosedWithoutACall(t *testing.T) {
 			require.NoError(w, <-done)
 		}
 		for range 10 { // one of the sessions is in use now and then
-			pass(keep / 4)
+			pass(maxIdle / 4)
 			require.NoError(w, run(p, "y"))
 		}
 		require.Equal(w, 1, w.db.Stats().InUse, "sessions that are not needed are closed")
@@ -45,7 +45,7 @@ func TestTheLastSessionStaysForAMinute(t *testing.T) {
 		require.NoError(w, run(p, "x"))
 		require.NoError(w, w.application().Close())
 		for range 3 {
-			pass(maxIdle - keep)
+			pass(maxIdle - 2*moment)
 			require.Equal(w, 1, w.db.Stats().InUse)
 			require.NoError(w, run(p, "x"))
 		}
