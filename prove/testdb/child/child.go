@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -81,7 +82,10 @@ func play(parts map[string]Part, text string) error {
 		}
 		close(orders)
 		end()
-		time.AfterFunc(grace, func() { os.Exit(3) })
+		time.AfterFunc(grace, func() {
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2) // what it waits for
+			os.Exit(3)
+		})
 	}()
 	return part(ctx, r.Task, orders)
 }
