@@ -92,6 +92,7 @@ type Delivery struct {
 	Outcome      Kind
 	Heard        int64  // when the process reported Outcome
 	Error        string // of the outcome Failed
+	row          int    // how often the message had been stored again, as the judge found
 }
 
 // loss is the end of a lease that its process held, in the buffer or a handler.

@@ -106,23 +106,23 @@ func (j *checker) check(m *Message) {
 		v.Unsure++
 	}
 	again := j.storedAgain(m)
-	first := 0 // of those of one row
+	first, row := 0, 0 // of those of one row
 	for i := range m.Deliveries {
 		switch {
 		case i == first:
 		case j.repeated(m, i):
-			v.Duplicates.Again++
-			first = i
+			first, row = i, row+1
 		case again > 0 && begins(m.Deliveries[i-1], m.Deliveries[i]):
 			again--
-			v.Duplicates.Again++
-			first = i
+			first, row = i, row+1
 		default:
 			j.checkNext(m, m.Deliveries[i-1], m.Deliveries[i])
 		}
+		m.Deliveries[i].row = row
 		j.checkAttempt(m, i, first)
 		j.judgeOutcome(m, i)
 	}
+	v.Duplicates.Again += row
 }
 
 // judgeOutcome checks that a holder got the outcome of its lease, and that the message was redelivered if it had to be.
@@ -203,18 +203,13 @@ func (j *checker) end(sent Sending, stored []Sending) int64 {
 }
 
 // repeated reports whether, in a history with broken connections, an INSERT with an unknown outcome was repeated after
-// the message had ended. This takes longer after unreported leases, whose claims had no answer or whose holders died.
-// The processes of an ordered queue break no connections: there the sender must not have known that it is stored when
-// the end was confirmed.
+// the message had ended: its sender did not know that it was stored when its holder began to end it. This takes longer
+// after unreported leases, whose claims had no answer or whose holders died.
 func (j *checker) repeated(m *Message, i int) bool {
 	before, d := m.Deliveries[i-1], m.Deliveries[i]
-	end := before.At
-	if j.Ordered {
-		end = before.Heard
-	}
-	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= end })
+	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= before.Settling })
 	unseen := time.Duration(d.Attempt-1) * j.LeaseFor
-	return j.Broken && before.final() && !known && time.Duration(d.At-before.At)+skew >= unseen
+	return j.Broken && begins(before, d) && !known && time.Duration(d.At-before.At)+skew >= unseen
 }
 
 // begins reports whether a delivery is the first of another row: the message was consumed, as far as its holder
@@ -381,7 +376,7 @@ func (j *checker) checkOrder() {
 		for _, s := range m.Intents {
 			last[batch{key, s.Process, s.At}] = max(last[batch{key, s.Process, s.At}], number)
 		}
-		for _, d := range slices.Concat(m.Deliveries, m.late) {
+		for _, d := range m.Deliveries {
 			if d.Deadline == 0 || d.At < d.Deadline || d.Outcome == Confirmed {
 				keys[key] = append(keys[key], turn{m, number, d})
 			}
@@ -389,19 +384,21 @@ func (j *checker) checkOrder() {
 	}
 	for key, turns := range keys {
 		slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.got.At, b.got.At) })
-		came, highest := map[int]*Message{}, 0
+		came, highest := map[int]turn{}, 0
 		var before turn // the one that was handled for longest
 		for _, t := range turns {
-			later := highest
-			if len(t.Stored) == 0 { // later sends might have reached the table before it, except those of its batch
-				for _, s := range t.Intents {
-					for later = last[batch{key, s.Process, s.At}]; later > t.number && came[later] == nil; later-- {
-					}
-				}
+			together := 0 // the last message that was sent with it
+			for _, s := range t.Intents {
+				together = max(together, last[batch{key, s.Process, s.At}])
 			}
-			if later > t.number {
-				j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d:%s",
-					t.got.Process, clock(t.got.At), later, j.Story(came[later]))
+			for later := highest; later > t.number; later-- {
+				// Later sends might have reached the table before it, unless its sender knew that it was stored. Messages that
+				// were sent with it were also stored again with it.
+				if o, is := came[later]; is && (later > together && len(t.Stored) > 0 || later <= together && o.got.row >= t.got.row) {
+					j.fault(t.Message, "INVERSION: delivered to process %d at %s, after message %d:%s",
+						t.got.Process, clock(t.got.At), later, j.Story(o.Message))
+					break
+				}
 			}
 			if until := before.got.handled(); t.got.At < until {
 				j.fault(t.Message, "OVERLAP: delivered to process %d at %s, while message %d was handled until %s:%s",
@@ -410,7 +407,7 @@ func (j *checker) checkOrder() {
 			if t.got.handled() > before.got.handled() {
 				before = t
 			}
-			came[t.number], highest = t.Message, max(highest, t.number)
+			came[t.number], highest = t, max(highest, t.number)
 		}
 	}
 }

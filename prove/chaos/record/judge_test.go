@@ -17,8 +17,8 @@ const second = int64(time.Second)
 
 // historyOf makes a history from the events of one message, in words such as "1 0:intended 2.5 1:got2nack": at the
 // 1st second process 0 intended to send it, at 2.5 process 1 got it with attempt 2, to nack it. Without a number, a
-// second has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed, and
-// "1:took1" that it got a lease which it never settled.
+// second has passed since the previous word. Leases last ten seconds. "x7" means that process 7 was killed, "1:took1"
+// that process 1 got a lease, and "1:settling1ack" that it then began to settle it.
 func historyOf(words string) *History {
 	h := NewHistory(10 * time.Second)
 	at := int64(-1)
@@ -47,9 +47,12 @@ func historyOf(words string) *History {
 		if kind == "got" || kind == "took" {
 			e.Kind, e.Deadline = Got, at+10*second-second/10
 		}
+		if e.How = How(strings.TrimLeft(rest, "0123456789")); e.Kind == Settling {
+			e.Deadline = at + 5*second
+		}
 		h.Add(process, e)
 		if kind == "got" {
-			e.Kind, e.How = Settling, cmp.Or(How(strings.TrimLeft(rest, "0123456789")), Ack)
+			e.Kind, e.How = Settling, cmp.Or(e.How, Ack)
 			h.Add(process, e)
 		}
 	}
@@ -63,7 +66,6 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		words    string
 		outage   Span
 		broken   bool
-		ordered  bool
 		want     Duplicates
 		received int // messages
 	}{
@@ -87,7 +89,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 		"stored again by chanq, after an outage":        {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
 		"stored again by chanq, as connections break":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
 		"the same, known before the ack was confirmed":  {words: "0 0:intended 1 1:got1 2 0:stored 4 1:confirmed1 7 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
-		"in an ordered queue, known after it":           {words: "0 0:intended 1 1:got1 4 1:confirmed1 0:stored 7 2:got1 2:confirmed1", broken: true, ordered: true, want: Duplicates{Again: 1}, received: 1},
+		"the same, and its ack has an unknown outcome":  {words: "0 0:intended 1 1:got1 2 0:stored 4 1:unknown1 7 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
 		"stored again so, and its first holder died":    {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 12 2:got2 2:confirmed2", broken: true, want: Duplicates{Again: 1}, received: 1},
 		"by its sender and by chanq, three times":       {words: "0 0:intended 0.4 x0 0.5 3:intended 0.6 1:got1 0.7 1:confirmed1 0.8 3:stored 1 2:got1 1.1 2:confirmed1 4 1:got1 1:confirmed1", broken: true, want: Duplicates{Again: 2}, received: 1},
 		"run out before it was got":                     {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
@@ -98,7 +100,7 @@ func TestTheCheckerExplainsTheGuarantees(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stale(c.words)
-			h.Broken, h.Ordered = c.broken, c.ordered
+			h.Broken = c.broken
 			if c.outage != (Span{}) {
 				h.Outages = []Span{c.outage}
 			}
@@ -128,7 +130,6 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		outage      Span
 		strict      bool
 		broken      bool
-		ordered     bool
 	}{
 		"lost":                                       {words: sent, want: "LOST: stored, never delivered"},
 		"lost after a nack":                          {words: sent + "1:got1nack 1:confirmed1", want: "never delivered again"},
@@ -145,7 +146,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 		"stale, and its ack is confirmed":            {words: sent + "x3 11 2:got2 2:confirmed2 13 1:stale1 1:confirmed1", want: "after its end by process 2"},
 		"an outage after the send":                   {words: "0 0:intended 0.4 0:stored 1 1:got1 1:confirmed1 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: "after its end by process 1"},
 		"stored again, and no connection had broken": {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", want: "after its end by process 1"},
-		"stored again, known when it was acked":      {words: "0 0:intended 1 1:got1 2 0:stored 4 1:confirmed1 7 2:got1 2:confirmed1", broken: true, ordered: true, want: "after its end by process 1"},
+		"stored again, known when it was acked":      {words: "0 0:intended 1 1:took1 2 0:stored 3 1:settling1ack 4 1:confirmed1 7 2:got1 2:confirmed1", broken: true, want: "after its end by process 1"},
 		"stored again, held and run out, too soon":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 9 2:got2 2:confirmed2", broken: true, want: "after its end by process 1"},
 		"stored again, but only once":                {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1 4:got1 4:confirmed1", want: "delivered to process 4 after"},
 		"a phantom":                                  {words: sent + "1:got1 x3 11 2:got2 2:confirmed2", want: "process 1 was not killed and never knew"},
@@ -165,7 +166,7 @@ func TestTheCheckerFindsViolations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stale(c.words)
-			h.Strict, h.Broken, h.Ordered = c.strict, c.broken, c.ordered
+			h.Strict, h.Broken = c.strict, c.broken
 			if c.outage != (Span{}) {
 				h.Outages = []Span{c.outage}
 			}
@@ -279,6 +280,13 @@ func TestTheCheckerFindsWhatIsOutOfOrder(t *testing.T) {
 		h.Add(0, Event{Kind: Dropped, At: 2, Name: "a/3"})
 		h.Add(0, Event{Kind: Stored, At: 3, Name: "a/4"})
 	}
+	// 1 and 2 were sent together, and the sender heard only at the 100th millisecond that they were stored.
+	late := func(h *History) {
+		for number := range 2 {
+			h.Add(0, Event{Kind: Intended, At: 1, Name: NameOf("a", number+1)})
+			h.Add(0, Event{Kind: Stored, At: 100e6, Name: NameOf("a", number+1)})
+		}
+	}
 	for _, c := range []struct {
 		name, words string
 		sent        func(*History)
@@ -303,6 +311,11 @@ func TestTheCheckerFindsWhatIsOutOfOrder(t *testing.T) {
 		{"stored, and lost", "1 0-1 lost, 4 4-5", four, []string{"a/1: LOST"}},
 		{"rolled back, and came", "3 0-1, 4 4-5", four, []string{"a/3: it was refused or rolled back"}},
 		{"the one that is sure is lost", "", four, []string{"a/4: LOST"}},
+
+		{"stored again together", "1 0-1, 2 2-3, 1 90-91, 2 92-93", late, nil},
+		{"the first is stored again", "1 0-1, 2 2-3, 1 90-91", late, nil},
+		{"inverted when they are stored again", "1 0-1, 2 2-3, 2 90-91, 1 92-93", late, []string{"a/1: INVERSION"}},
+		{"inverted before they are stored again", "2 0-1, 1 2-3, 1 90-91, 2 92-93", late, []string{"a/1: INVERSION"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := NewHistory(10 * time.Second)
@@ -323,6 +336,9 @@ func TestTheCheckerFindsWhatIsOutOfOrder(t *testing.T) {
 				h.Add(1, e)
 				e.Kind = outcome
 				h.Add(1, e)
+				if outcome == Confirmed {
+					attempts[number] = 0 // of another row
+				}
 			}
 			faults := h.Judge().Faults
 			slices.Sort(faults)
