@@ -64,7 +64,7 @@ var storms = []storm{
 		Work: 2 * time.Second, KillEvery: 5 * time.Second,
 	},
 	{ // an ordered queue
-		Name: "keys", Ordered: true, Kills: 100, Rate: 200, Workers: 8, Hands: 16, Work: 20 * time.Millisecond,
+		Name: "keys", Ordered: true, Kills: 100, Rate: 200, Workers: 8, Faults: 0.005, Hands: 16, Work: 20 * time.Millisecond,
 		LeaseFor: 1500 * time.Millisecond, Gap: 1500 * time.Millisecond, KillEvery: time.Second, LeaveEvery: 750 * time.Millisecond,
 		StopEvery: 2250 * time.Millisecond, LockEvery: 7500 * time.Millisecond, HoldEvery: 2500 * time.Millisecond,
 	},
@@ -124,12 +124,14 @@ func (s storm) check() error {
 }
 
 // config returns the queue's configuration. A statement that hangs is given up after the longest freeze: a frozen
-// INSERT that arrives later stores its messages again, after the repeated one might have been consumed.
+// INSERT that arrives later stores its messages again, after the repeated one might have been consumed. An ordered
+// queue without faults has the default.
 func (s storm) config() chanq.Config {
 	cfg := chanq.Config{Codec: codec{}}
 	if s.Ordered {
 		cfg.Spec = chanq.Spec{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000} // processes die
-	} else {
+	}
+	if !s.Ordered || s.Faults > 0 {
 		cfg.StatementTimeout = max(s.LeaseFor/2, engines[s.At[0].Engine].freezeFor+time.Second)
 	}
 	if s.Holds {

@@ -250,10 +250,12 @@ func (w *worker) settle(e record.Event, l *chanq.Lease[body], how record.How, as
 // ackTx acks in a transaction that takes some time, and is sometimes rolled back: then the message is released.
 func (w *worker) ackTx(e record.Event, l *chanq.Lease[body]) {
 	shard := w.queue.origin(l)
-	tx, err := w.queue.where[shard].DB.BeginTx(context.Background(), nil)
+	ctx, cancel := w.brief(shard)
+	defer cancel()
+	tx, err := w.queue.where[shard].DB.BeginTx(ctx, nil)
 	if err == nil {
 		defer func() { _ = tx.Rollback() }() // perhaps for the second time
-		err = l.AckTx(context.Background(), tx)
+		err = l.AckTx(ctx, tx)
 	}
 	if err == nil {
 		crew.Rest(l.Context(), w.moment(min(engines[w.At[shard].Engine].late, 300*time.Millisecond)))
@@ -282,6 +284,11 @@ func (w *worker) ackTx(e record.Event, l *chanq.Lease[body]) {
 		outcome = record.Lost
 	}
 	about(e, outcome, err)
+}
+
+// brief bounds a transaction of a worker, an operation of which might hang, with locks that others wait for.
+func (w *worker) brief(shard int) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), engines[w.At[shard].Engine].late+w.LeaseFor)
 }
 
 // weigh tells the worker's resource usage once per second.
@@ -449,13 +456,15 @@ func (w *worker) sendBatch(p producer, ms []chanq.Message[body]) {
 func (w *worker) sendTx(until context.Context, ms []chanq.Message[body]) {
 	tell(record.Intended, ms...)
 	shard := w.queue.shardOf(ms[0]) // they have one key
-	tx, err := w.queue.where[shard].DB.BeginTx(context.Background(), nil)
+	ctx, cancel := w.brief(shard)
+	defer cancel()
+	tx, err := w.queue.where[shard].DB.BeginTx(ctx, nil)
 	if err != nil {
 		tell(record.Dropped, ms...)
 		return
 	}
 	defer func() { _ = tx.Rollback() }() // perhaps for the second time; after an error of it the connection is gone, and the transaction with it
-	receipts, err := w.queue.shards[shard].SendTx(context.Background(), tx, ms...)
+	receipts, err := w.queue.shards[shard].SendTx(ctx, tx, ms...)
 	if err != nil {
 		_ = tx.Rollback()
 		tell(record.Dropped, ms...)
