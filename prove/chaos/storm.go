@@ -123,19 +123,24 @@ func (s storm) check() error {
 	return errors.Join(errs...)
 }
 
-// config returns the queue's configuration. A statement that hangs is given up after the longest freeze: a frozen
-// INSERT that arrives later stores its messages again, after the repeated one might have been consumed. An ordered
-// queue without faults has the default.
+// config returns the queue's configuration.
 func (s storm) config() chanq.Config {
 	cfg := chanq.Config{Codec: codec{}}
 	if s.Ordered {
 		cfg.Spec = chanq.Spec{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000} // processes die
 	}
-	if !s.Ordered || s.Faults > 0 {
-		cfg.StatementTimeout = max(s.LeaseFor/2, engines[s.At[0].Engine].freezeFor+time.Second)
-	}
 	if s.Holds {
 		cfg.DeadKey = chanq.DeadKeyHolds
 	}
 	return cfg
+}
+
+// timeout returns the StatementTimeout of workers. A statement that hangs is given up after the longest freeze: a
+// frozen INSERT that arrives later stores its messages again, after the repeated one might have been consumed. An
+// ordered queue without faults has the default.
+func (s storm) timeout() time.Duration {
+	if s.Ordered && s.Faults == 0 {
+		return 0
+	}
+	return max(s.LeaseFor/2, engines[s.At[0].Engine].freezeFor+time.Second)
 }

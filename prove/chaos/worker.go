@@ -70,6 +70,7 @@ func work(receive context.Context, o order, orders <-chan string) (err error) {
 
 func (w *worker) run(send, receive context.Context) error {
 	cfg := w.config()
+	cfg.StatementTimeout = w.timeout()
 	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) {
 		record.Tell(record.Event{Kind: record.Ended, ID: e.ID, Attempt: e.Attempt})
 	}
