@@ -37,3 +37,5 @@ require (
 )
 
 replace github.com/chanq/chanq => ../..
+
+replace github.com/mattn/go-sqlite3 => ./nosqlite
