@@ -23,7 +23,7 @@ var quickGrowth = []string{
 }
 
 func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
-	testdb.Long(t)
+	testdb.Soak(t)
 	t.Parallel()
 	check := func(t *testing.T, engine ...string) {
 		t.Parallel()

@@ -18,7 +18,7 @@ import (
 
 // Every step is measured briefly on every engine.
 func TestIdleConsumersAreMeasured(t *testing.T) {
-	testdb.Long(t)
+	testdb.Soak(t)
 	t.Parallel()
 	check := func(t *testing.T, args ...string) {
 		t.Parallel()

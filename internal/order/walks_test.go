@@ -137,10 +137,7 @@ func (s *sim) end(c *simConsumer) {
 
 // checks returns the number of random walks of this run: see the variable's tiers.
 func checks(short int) int {
-	switch os.Getenv("CHANQ_TEST") {
-	case "long":
-		return 2 * short
-	case "soak":
+	if os.Getenv("CHANQ_TEST") == "soak" {
 		return 500 * short
 	}
 	if testing.Short() {
