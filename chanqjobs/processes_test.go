@@ -144,7 +144,8 @@ func TestKilledProcessesEndEachBatchOnceAndNoneEarly(t *testing.T) {
 	testdb.OnEach(t, []testdb.Engine{testdb.SQLite, testdb.Postgres}, func(world *testdb.World) {
 		world.Within(10 * time.Minute)
 		w := newStorm(world)
-		const places, kills, batches = 4, 40, 60
+		const places = 4
+		kills, batches := testdb.Of(20, 20, 40), testdb.Of(30, 30, 60)
 		var all []chanq.ID
 		c := crew.New("batches", places, rand.New(rand.NewPCG(1, 2)), func(p int, line string) error {
 			w.Logf("process %d: %s", p, line)
