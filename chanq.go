@@ -322,9 +322,8 @@ type queue struct {
 	identity string // of the queue in its database
 }
 
-// newQueue checks the arguments of op and determines the dialect, for which it might query the database. Its errors
-// need no further wrapping.
-func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Config) (*queue, error) {
+// newQueue checks the arguments of op and determines the dialect. Its errors need no further wrapping.
+func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // err names the queue
 	}
@@ -334,12 +333,7 @@ func newQueue(ctx context.Context, op string, db *sql.DB, name string, cfg Confi
 	if err != nil {
 		return refuse(err)
 	}
-	within, cancel := context.WithTimeout(ctx, cfg.StatementTimeout)
-	defer cancel()
-	d, err := table.DialectOf(within, db, string(cfg.Dialect))
-	if session.Unconnected(err) && !session.Hopeless(err) {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
+	d, err := table.DialectOf(db, string(cfg.Dialect))
 	if err != nil {
 		return refuse(err)
 	}

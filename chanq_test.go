@@ -163,16 +163,19 @@ func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
 
 	unknown := sql.OpenDB(noConnector{})
 	defer unknown.Close()
-	for _, cfg := range []chanq.Config{{}, {Dialect: chanq.DialectSQLite}} {
-		_, err = chanq.Open[string](t.Context(), unknown, "orders", cfg)
-		require.ErrorIs(t, err, io.ErrClosedPipe)
-		require.ErrorIs(t, err, chanq.ErrUnavailable, "the state of an unreachable database is unknown")
-		var op *chanq.OpError
-		require.ErrorAs(t, err, &op)
-		require.Equal(t, [2]string{"open", "orders"}, [2]string{op.Op, op.Queue})
-		require.ErrorIs(t, chanq.Migrate(t.Context(), unknown, "orders", cfg), chanq.ErrUnavailable)
-	}
-	_, err = chanqadmin.Queues(t.Context(), unknown, chanq.Config{})
+	var op *chanq.OpError
+	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{})
+	requireWords(t, err, "the driver is chanq_test.noDriver", "set Config.Dialect")
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, [2]string{"open", "orders"}, [2]string{op.Op, op.Queue})
+	cfg := chanq.Config{Dialect: chanq.DialectSQLite}
+	_, err = chanq.Open[string](t.Context(), unknown, "orders", cfg)
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.ErrorIs(t, err, chanq.ErrUnavailable, "the state of an unreachable database is unknown")
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, [2]string{"open", "orders"}, [2]string{op.Op, op.Queue})
+	require.ErrorIs(t, chanq.Migrate(t.Context(), unknown, "orders", cfg), chanq.ErrUnavailable)
+	_, err = chanqadmin.Queues(t.Context(), unknown, cfg)
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 }
 

@@ -19,9 +19,8 @@ type Config struct {
 	// Spec has the settings that the database stores. Default: the stored value, or the defaults of Spec for a queue
 	// that Migrate makes.
 	Spec
-	// Dialect of the database. Set it for a driver around go-mssqldb, pgx, lib/pq or modernc.org/sqlite, for example
-	// for tracing, to save up to four round trips. Set it too if a database of one dialect reports another version.
-	// Default: detected.
+	// Dialect of the database. Set it for any driver but go-mssqldb, pgx, lib/pq, modernc.org/sqlite and embedded, for
+	// example for a tracing driver around one of them. Default: the driver's.
 	Dialect Dialect
 	// Shard identifies one shard of a queue over several databases. Set it to migrate or operate one shard; package
 	// chanqshards sets it for the rest. Migrate stores it, and generates the Set of shard 0, which the others need. A

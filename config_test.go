@@ -282,7 +282,7 @@ func TestTablesThatAreBeingCreatedAreReadAgain(t *testing.T) {
 		err   error
 		calls int
 	}{{&sqlbatch.RunError{Err: coded(1)}, 2}, {coded(17), 2}, {errors.New("no answer"), 1}} {
-		q, err := newQueue(t.Context(), "migrate", &sql.DB{}, "orders", Config{Dialect: DialectSQLite})
+		q, err := newQueue("migrate", &sql.DB{}, "orders", Config{Dialect: DialectSQLite})
 		require.NoError(t, err)
 		calls := 0
 		_, err = schema{q, func(sqlbatch.Statement, func(*sql.Rows) error) error {

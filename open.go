@@ -20,7 +20,7 @@ import (
 // Open and Migrate: the checks of the tables and of the settings of the database, and the statements of administrators.
 
 func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
-	core, err := newQueue(ctx, "open", db, name, cfg)
+	core, err := newQueue("open", db, name, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 
 // openCoreTx is openCore in the caller's transaction.
 func openCoreTx(ctx context.Context, tx Tx, db *sql.DB, name string, cfg Config) (*queue, error) {
-	core, err := newQueue(ctx, "open", db, name, cfg)
+	core, err := newQueue("open", db, name, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +133,7 @@ func (s schema) trust(ctx context.Context) error {
 				"chanq.Migrate, and send their messages again", what, s.q.names.Queue))
 		case kind == sqlbatch.ProblemDurability && s.q.cfg.Durability == DurabilityAsIs:
 		case kind == sqlbatch.ProblemMemory && s.shared(ctx):
+		case kind == sqlbatch.ProblemSets && len(list) > 1: // the driver has passed on both
 		case kind == sqlbatch.ProblemDurability:
 			reasons = append(reasons, fmt.Errorf("%w: %s: %s; or set Config.Durability to DurabilityAsIs",
 				ErrNotDurable, what, remedy))
@@ -221,7 +222,7 @@ func (q *queue) adopt(s stored) {
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	asked := cfg
 	asked.Spec, asked.Shard = Spec{}, ShardMark{}
-	q, err := newQueue(ctx, "open", db, queue, asked)
+	q, err := newQueue("open", db, queue, asked)
 	if err != nil {
 		return cfg, err
 	}
@@ -256,7 +257,7 @@ func CheckMigrate(ctx context.Context, db *sql.DB, queue string, cfg Config) err
 
 // migrate runs the statements of Migrate. end is the last one, or "" for COMMIT.
 func migrate(ctx context.Context, db *sql.DB, queue string, cfg Config, end string) error {
-	q, err := newQueue(ctx, "migrate", db, queue, cfg)
+	q, err := newQueue("migrate", db, queue, cfg)
 	if err != nil {
 		return err
 	}
@@ -502,7 +503,7 @@ type Tables struct {
 // needs no permission to create tables. ErrNewerSchema: a newer version of the package has changed them.
 func MigrateTables(ctx context.Context, db *sql.DB, cfg Config, t Tables) (Names, error) {
 	cfg.Label = t.Name
-	q, err := newQueue(ctx, "migrate", db, t.Name, cfg)
+	q, err := newQueue("migrate", db, t.Name, cfg)
 	if err != nil {
 		return Names{}, err
 	}

@@ -163,7 +163,7 @@ func (q *Queue) refuse(op, format string, args ...any) error {
 // Queues returns the names of the queues that Migrate created in Config.Schema, sorted, or none if there has never been a queue. It costs
 // one round trip, and uses Dialect and Schema of cfg.
 func Queues(ctx context.Context, db *sql.DB, cfg chanq.Config) ([]string, error) {
-	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	d, err := table.DialectOf(db, string(cfg.Dialect))
 	if err != nil {
 		return nil, fmt.Errorf("chanq: list queues: %w", err)
 	}

@@ -44,7 +44,7 @@ func drop(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Cha
 	if cfg.Label != "" {
 		label = cfg.Label
 	}
-	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	d, err := table.DialectOf(db, string(cfg.Dialect))
 	if err == nil {
 		err = cmp.Or(sqlbatch.CheckNames(sqlbatch.Names{Schema: cfg.Schema, Queue: queue}), c.checkSet())
 	}

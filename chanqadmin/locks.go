@@ -44,7 +44,7 @@ func (q *Queue) Locks(ctx context.Context) ([]Lock, error) {
 
 // Locks is Queue.Locks for a queue that cannot be opened, because the shared tables of all queues are locked.
 func Locks(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config) ([]Lock, error) {
-	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	d, err := table.DialectOf(db, string(cfg.Dialect))
 	if err == nil {
 		err = sqlbatch.CheckNames(namesOf(queue, cfg))
 	}

@@ -102,7 +102,7 @@ func (c *Change) logged(ctx context.Context, db *sql.DB, d sqlbatch.Dialect, n s
 // and which (see Logged), and with the number of messages that do returns. LogChange returns the error of do, or why it did not call do.
 // It costs four round trips, and uses Dialect and Schema of cfg. Limit, PerSecond and DryRun of c must be zero.
 func LogChange(ctx context.Context, db *sql.DB, queue string, cfg chanq.Config, c Change, what, which string, do func() (int, error)) error {
-	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	d, err := table.DialectOf(db, string(cfg.Dialect))
 	n := sqlbatch.Names{Schema: cfg.Schema, Queue: queue}
 	if err == nil {
 		err = cmp.Or(sqlbatch.CheckNames(n), c.checkSet())
@@ -128,7 +128,7 @@ func cut(s string) string {
 // most that it returns, from 1 to 10,000. The log has the last 1,000 changes of each queue. Each change deletes the entries of all queues that
 // are older than 90 days. Log costs one round trip, and uses Dialect and Schema of cfg.
 func Log(ctx context.Context, db *sql.DB, queue string, limit int, cfg chanq.Config) (list []Logged, err error) {
-	d, err := table.DialectOf(ctx, db, string(cfg.Dialect))
+	d, err := table.DialectOf(db, string(cfg.Dialect))
 	n := sqlbatch.Names{Schema: cfg.Schema, Queue: cmp.Or(queue, "any")}
 	switch {
 	case err != nil:

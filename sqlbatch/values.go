@@ -375,6 +375,7 @@ const (
 	ProblemMemory     = "memory"     // the database has no file: unless another connection has these tables as well, each connection has its own
 	ProblemHidden     = "hidden"     // the database hides rows from this role, so that the queue looks empty
 	ProblemTable      = "table"      // an object with the name of a table is no table
+	ProblemSets       = "sets"       // reported twice, in two result sets: the driver passes on only the first one if it comes once
 	ProblemNode       = "node"       // programs that connect both here and to other nodes would break the order of a queue
 )
 

@@ -21,23 +21,26 @@ import (
 // Drivers that wrap drivers.
 var wrappedDrivers = []test{
 	{"AWrappedDriverWorksAsTheDriverThatItWraps", wrappedDriver},
+	{"ADriverThatHidesResultSetsIsRefused", hiddenResultSets},
 }
 
 // wrappedDriver opens the database with a driver of a type unknown to chanq, which wraps errors.
 func wrappedDriver(w *world) {
 	w.Open()
 	faults, _ := w.Connect()
-	db := sql.OpenDB(wrapper{faults})
+	db, dialect := sql.OpenDB(wrapper{inner: faults}), w.Engine.ChanqDialect()
 	w.Cleanup(func() { require.NoError(w, db.Close()) })
 	_, err := chanq.Open[string](w.Soon(), db, "plain", chanq.Config{})
+	require.ErrorContains(w, err, "set Config.Dialect")
+	_, err = chanq.Open[string](w.Soon(), db, "plain", chanq.Config{Dialect: dialect})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
 	for _, spec := range []chanq.Spec{{Kind: chanq.KindPlain, Retain: time.Hour}, {Kind: chanq.KindOrdered, Slots: 2}} {
 		name := spec.Kind.String()
 		if w.Engine.Tables != nil {
-			require.NoError(w, w.Migrate(name, chanq.Config{Spec: spec}))
+			require.NoError(w, w.Migrate(name, chanq.Config{Dialect: dialect, Spec: spec}))
 		}
-		require.NoError(w, chanq.Migrate(w.Soon(), db, name, chanq.Config{Spec: spec}))
-		q := testdb.OpenOn[string](w, db, name, chanq.Config{})
+		require.NoError(w, chanq.Migrate(w.Soon(), db, name, chanq.Config{Dialect: dialect, Spec: spec}))
+		q := testdb.OpenOn[string](w, db, name, chanq.Config{Dialect: dialect})
 		key := map[chanq.Kind]string{chanq.KindOrdered: "k"}[spec.Kind]
 
 		// Each error must keep its meaning: the first causes a repetition, the second a query.
@@ -78,17 +81,32 @@ func wrappedDriver(w *world) {
 		}
 		require.NoError(w, c.Shutdown(w.Soon()))
 
-		admin, err := chanqadmin.Open(w.Soon(), db, name, chanq.Config{})
+		admin, err := chanqadmin.Open(w.Soon(), db, name, chanq.Config{Dialect: dialect})
 		require.NoError(w, err)
 		stats, err := admin.Stats(w.Soon())
 		require.NoError(w, err)
 		require.Equal(w, spec.Kind == chanq.KindPlain, stats.Scheduled == 2, "%+v", stats)
 	}
-	names, err := chanqadmin.Queues(w.Soon(), db, chanq.Config{})
+	names, err := chanqadmin.Queues(w.Soon(), db, chanq.Config{Dialect: dialect})
 	require.NoError(w, err)
 	require.Equal(w, []string{"ordered", "plain"}, names)
 	if w.Engine.Tables == nil {
-		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), db, "plain", chanq.Config{}, chanqadmin.Change{}))
+		require.NoError(w, chanqadmin.DropWithMessages(w.Soon(), db, "plain", chanq.Config{Dialect: dialect}, chanqadmin.Change{}))
+	}
+}
+
+// hiddenResultSets opens the database with a driver that passes on the first result set only. SQL Server returns errors in
+// later ones.
+func hiddenResultSets(w *world) {
+	w.Open()
+	faults, _ := w.Connect()
+	db, dialect := sql.OpenDB(wrapper{inner: faults, first: true}), w.Engine.ChanqDialect()
+	w.Cleanup(func() { require.NoError(w, db.Close()) })
+	err := chanq.Migrate(w.Soon(), db, "plain", chanq.Config{Dialect: dialect})
+	if dialect == chanq.DialectSQLServer {
+		require.ErrorContains(w, err, "driver.RowsNextResultSet")
+	} else if w.Engine.Tables == nil {
+		require.NoError(w, err)
 	}
 }
 
@@ -101,7 +119,10 @@ func delayOf(s chanq.Spec) time.Duration {
 }
 
 // wrapper is a driver around another driver, like those for tracing. It passes on the optional interfaces of the inner driver.
-type wrapper struct{ inner driver.Connector }
+type wrapper struct {
+	inner driver.Connector
+	first bool // it passes on the first result set of a statement only
+}
 
 func (w wrapper) Driver() driver.Driver            { return w }
 func (w wrapper) Open(string) (driver.Conn, error) { return nil, errors.ErrUnsupported }
@@ -111,7 +132,7 @@ func (w wrapper) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, wrap(err)
 	}
-	return &wrappedConn{inner.(connOfDriver)}, nil
+	return &wrappedConn{inner.(connOfDriver), w.first}, nil
 }
 
 type (
@@ -137,8 +158,14 @@ type (
 		driver.RowsNextResultSet
 	}
 
-	wrappedConn struct{ connOfDriver }
-	wrappedStmt struct{ stmtOfDriver }
+	wrappedConn struct {
+		connOfDriver
+		first bool
+	}
+	wrappedStmt struct {
+		stmtOfDriver
+		first bool
+	}
 	wrappedTx   struct{ driver.Tx }
 	wrappedRows struct{ rowsOfDriver }
 )
@@ -153,7 +180,7 @@ func (c *wrappedConn) PrepareContext(ctx context.Context, text string) (driver.S
 	if err != nil {
 		return nil, wrap(err)
 	}
-	return wrappedStmt{stmt.(stmtOfDriver)}, nil
+	return wrappedStmt{stmt.(stmtOfDriver), c.first}, nil
 }
 
 func (c *wrappedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
@@ -162,7 +189,8 @@ func (c *wrappedConn) ExecContext(ctx context.Context, text string, args []drive
 }
 
 func (c *wrappedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	return wrapRows(c.connOfDriver.QueryContext(ctx, text, args))
+	rows, err := c.connOfDriver.QueryContext(ctx, text, args)
+	return wrapRows(rows, err, c.first)
 }
 
 func (s wrappedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
@@ -171,7 +199,8 @@ func (s wrappedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) 
 }
 
 func (s wrappedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return wrapRows(s.stmtOfDriver.QueryContext(ctx, args))
+	rows, err := s.stmtOfDriver.QueryContext(ctx, args)
+	return wrapRows(rows, err, s.first)
 }
 
 func (t wrappedTx) Commit() error   { return wrap(t.Tx.Commit()) }
@@ -179,9 +208,12 @@ func (t wrappedTx) Rollback() error { return wrap(t.Tx.Rollback()) }
 
 func (r wrappedRows) Next(values []driver.Value) error { return wrap(r.rowsOfDriver.Next(values)) }
 
-func wrapRows(rows driver.Rows, err error) (driver.Rows, error) {
+func wrapRows(rows driver.Rows, err error, first bool) (driver.Rows, error) {
 	if err != nil {
 		return nil, wrap(err)
+	}
+	if first {
+		return struct{ driver.Rows }{rows}, nil
 	}
 	return wrappedRows{rows.(rowsOfDriver)}, nil
 }

@@ -71,7 +71,10 @@ func (q *queue) Version() sqlbatch.Statement { return call(q.version, "") }
 
 // problemsText reads only the catalog, which every login may do for the tables that it may read and for the current database.
 // Tables from before the first release lack a column.
-const problemsText = session + `SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
+const problemsText = session + `SELECT 'sets' AS problem, N'the driver returns only the first result set of a batch, and hides errors that follow: its rows must have the methods of database/sql/driver.RowsNextResultSet' AS found;
+SELECT 'sets' AS problem, N'' AS found
+UNION ALL
+SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
 FROM (VALUES (N'lapses'), (N'type')) AS c (name)
 WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name) IS NULL
 UNION ALL

@@ -20,26 +20,32 @@ func TestProblemsAreDistinguished(t *testing.T) {
 	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{Clock: mssqltest.Stopped()})
 	q := &queue{sqlserver.Dialect.Queue(suite.Orders), s, t}
-	require.Empty(t, q.rows(q.Problems()), "without any table")
+	problems := func() [][]any {
+		rows := q.rows(q.Problems())
+		require.Equal(t, sqlbatch.ProblemSets, rows[0][0])
+		require.Equal(t, []any{sqlbatch.ProblemSets, ""}, rows[1], "in the second result set")
+		return rows[2:]
+	}
+	require.Empty(t, problems(), "without any table")
 	exec := func(text string) {
 		_, err := s.DB().ExecContext(ctx, text)
 		require.NoError(t, err)
 	}
 	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL)")
-	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column lapses"}, {sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
+	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column lapses"}, {sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, problems())
 	exec("DROP TABLE dbo.chanq_orders")
 	exec("CREATE TABLE dbo.chanq_orders (id binary(16) NOT NULL, fence bigint NOT NULL, lapses smallint NOT NULL)")
-	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, q.rows(q.Problems()))
+	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders] has no column type"}}, problems())
 	exec("CREATE VIEW dbo.chanq_orders__dead AS SELECT 1 AS id")
-	require.Equal(t, []any{sqlbatch.ProblemTable, "[dbo].[chanq_orders__dead] is not a table"}, q.rows(q.Problems())[1])
+	require.Equal(t, []any{sqlbatch.ProblemTable, "[dbo].[chanq_orders__dead] is not a table"}, problems()[1])
 	exec("DROP VIEW dbo.chanq_orders__dead")
 	exec("DROP TABLE dbo.chanq_orders")
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
-	require.Empty(t, q.rows(q.Problems()))
+	require.Empty(t, problems())
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED")
-	require.Empty(t, q.rows(q.Problems()), "the application has chosen it")
+	require.Empty(t, problems(), "the application has chosen it")
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = FORCED")
-	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, "DELAYED_DURABILITY = FORCED"}}, q.rows(q.Problems()))
+	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, "DELAYED_DURABILITY = FORCED"}}, problems())
 }
 
 func TestALockedConsumerRowDelaysNoOtherConsumer(t *testing.T) {

@@ -3,6 +3,9 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET TEXTSIZE 2147483647;
+SELECT 'sets' AS problem, N'the driver returns only the first result set of a batch, and hides errors that follow: its rows must have the methods of database/sql/driver.RowsNextResultSet' AS found;
+SELECT 'sets' AS problem, N'' AS found
+UNION ALL
 SELECT 'form' AS problem, N'[dbo].[chanq_orders]' + N' has no column ' + c.name AS found
 FROM (VALUES (N'lapses'), (N'type')) AS c (name)
 WHERE COL_LENGTH(N'[dbo].[chanq_orders]', N'fence') IS NOT NULL AND COL_LENGTH(N'[dbo].[chanq_orders]', c.name) IS NULL
