@@ -62,20 +62,6 @@ func (p *Part) Spare() bool {
 	return !p.pool.scarce() && (p.pool.spare(1) || p.pool.used[k]+1 < k.reserved(p.pool.need[k]))
 }
 
-// Alone waits for its turn if the *sql.DB has a limit: of the statements that might take long, only one runs
-// at a time on the *sql.DB, and the other session of the kind is free for the rest. done ends the turn.
-func (p *Part) Alone(ctx context.Context) (done func()) {
-	if p.pool.limit() == 0 {
-		return func() {}
-	}
-	select {
-	case p.pool.alone <- struct{}{}:
-		return func() { <-p.pool.alone }
-	case <-ctx.Done():
-		return func() {}
-	}
-}
-
 // Turn begins the turn of a task that borrows a connection for long, such as a vacuum: one task at a time on the
 // *sql.DB. ok is false during the turn of another task. done ends the turn.
 func (p *Part) Turn() (done func(), ok bool) {

@@ -64,7 +64,6 @@ type Pool struct {
 	starved atomic.Int64           // connections are scarce until then, in Unix nanoseconds
 	single  turn                   // of all statements while connections are scarce
 	patient [kinds]turn            // of patient statements otherwise: a heartbeat does not wait for polls
-	alone   chan struct{}          // of capacity 1: see Part.Alone
 	turn    chan struct{}          // of capacity 1: see Part.Turn
 	end     context.CancelFunc     // ends sweeps
 	sweeps  base.Group
@@ -95,7 +94,7 @@ var pools struct {
 }
 
 func newPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
-	p := &Pool{db: db, dialect: d, single: make(turn, 1), alone: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	p := &Pool{db: db, dialect: d, single: make(turn, 1), turn: make(chan struct{}, 1)}
 	for k := range p.patient {
 		p.patient[k] = make(turn, 1)
 	}

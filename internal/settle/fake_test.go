@@ -294,8 +294,6 @@ func (f *fake) Look(_ context.Context, _ time.Duration, ids [][16]byte) (table.S
 	return table.Seen{Fences: maps.Clone(f.rows), Locked: maps.Clone(f.locked)}, nil
 }
 
-func (f *fake) Alone(context.Context) func() { f.note("alone"); return func() { f.note("together") } }
-
 // The owner.
 
 func (f *fake) Settle(ctx context.Context, l *lease.Lease) error { return f.settler.Add(ctx, l) }

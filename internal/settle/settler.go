@@ -30,8 +30,6 @@ type Table interface {
 	// Replace acks, in one transaction, the items that are still held, calls store with them, and commits.
 	Replace(ctx context.Context, items []sqlbatch.Item, skipLocked bool,
 		store func(tx *sql.Tx, held []sqlbatch.Item) error) error
-	// Alone waits for the turn of a statement that might take long.
-	Alone(ctx context.Context) (done func())
 }
 
 // Shared is what the Settler and the Extender of a consumer have in common, each with sessions of its own in Table.
@@ -198,7 +196,7 @@ type scratch struct {
 // in leases afterwards.
 func (s *Settler) write(ctx context.Context, leases []*lease.Lease, skipLocked bool) (written []*lease.Lease,
 	err error) {
-	defer s.gainTime(ctx, leases)()
+	s.gainTime(ctx, leases)
 	slices.SortFunc(leases, func(a, b *lease.Lease) int { return table.CompareItems(a.Item, b.Item) })
 	x := s.scratch.Get().(*scratch)
 	changed, left, err := s.cfg.Table.Items(ctx, x.statement(s.cfg.Table, leases, skipLocked), x.changed[:0])
@@ -239,19 +237,16 @@ func front[V any](values []V, changed []sqlbatch.Item, item func(V) sqlbatch.Ite
 }
 
 // gainTime makes a lease last for a statement that has more time than usual, and as long again after it: nothing can
-// extend the lease of a row that a settle has locked. It ignores errors, because the statement gets the same error. end
-// is to be called after the statement: if the pool has a limit, only one such statement at a time has a session.
-func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) (end func()) {
+// extend the lease of a row that a settle has locked. It ignores errors, because the statement gets the same error.
+func (s *Settler) gainTime(ctx context.Context, leases []*lease.Lease) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
 	if len(leases) > 1 || left <= s.cfg.TryTimeout() {
-		return func() {}
+		return
 	}
-	end = s.cfg.Table.Alone(ctx)
 	within, cancel := context.WithTimeout(ctx, s.cfg.TryTimeout())
 	defer cancel()
 	_, _ = leases[0].Home.Owner.Extend(within, leases[0], 2*left)
-	return end
 }
 
 // fingerprint returns the fingerprint of the error of a dead message, or 0 if the end is not an error.

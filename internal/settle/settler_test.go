@@ -207,7 +207,7 @@ func TestAStatementThatMayTakeLongExtendsItsLeaseFirst(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.NoError(t, slow.Wait(t.Context()))
-		require.Contains(t, f.noted(), "alone owner extends ack(1)")
+		require.Contains(t, f.noted(), "owner extends ack(1)")
 		end()
 	})
 }

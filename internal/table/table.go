@@ -97,9 +97,6 @@ func (t Table) Replace(ctx context.Context, items []sqlbatch.Item, skipLocked bo
 	})
 }
 
-// Alone waits for the turn of a statement that might take long. done ends the turn.
-func (t Table) Alone(ctx context.Context) (done func()) { return t.Part.Alone(ctx) }
-
 // Seen is the result of a look-up of rows.
 type Seen struct {
 	Fences map[[16]byte]int64
