@@ -83,8 +83,7 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 		Traits:    core.table.Dialect.Traits(),
 		BatchRows: cfg.BatchRows, BatchBytes: cfg.BatchBytes, BufferBytes: cfg.BufferBytes, InFlight: cfg.InFlight,
 		Linger: cfg.Linger, StatementTimeout: core.cfg.StatementTimeout, Open: p.open, Abandoned: p.abandoned,
-		Isolated: p.isolated.Set, Names: core.signals.Debouncer.Names, Notify: core.signals.Signal,
-		Explain: core.explain,
+		Isolated: p.isolated.Set, Notify: core.signals.Signal,
 		Sent: func(began time.Time, messages, duplicates, bytes int) {
 			core.sent(SentEvent{Messages: messages, Duplicates: duplicates, Bytes: bytes, Took: time.Since(began)})
 		},
@@ -100,12 +99,10 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 // mostRows returns the most rows of a statement of Queue.Send and SendTx.
 func (q *queue) mostRows() int { return min(DefaultBatchRows, q.table.Dialect.Traits().EnqueueRows) }
 
-// slotsOf returns the slots of rows, if a Notifier needs them.
-func (q *queue) slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
-	if q.signals.Debouncer.Names() {
-		for i := range rows {
-			slots.Add(rows[i].Slot)
-		}
+// slotsOf returns the slots of rows: 0 on a plain queue.
+func slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
+	for i := range rows {
+		slots.Add(rows[i].Slot)
 	}
 	return slots
 }
@@ -223,7 +220,7 @@ func receiptOf(r send.Receipt) Receipt {
 
 // sendError returns the error of a message that is not known to be stored.
 func (p *Producer[T]) sendError(o send.Outcome) error {
-	return &OpError{Op: "send", Queue: p.queue.cfg.Label, ID: o.ID, Unknown: o.Unknown, Err: o.Err}
+	return &OpError{Op: "send", Queue: p.queue.cfg.Label, ID: o.ID, Unknown: o.Unknown, Err: p.queue.explain(o.Err)}
 }
 
 // rowOverhead is the estimated size of a message in the buffer without its body.

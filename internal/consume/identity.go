@@ -24,9 +24,6 @@ const maxHost = sqlbatch.MaxConsumerText - 21
 // hostName returns "" if the system has no host name.
 func hostName() string {
 	host, _ := os.Hostname()
-	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")
-	for len(host) > maxHost {
-		host = strings.ToValidUTF8(host[:maxHost], "")
-	}
-	return host
+	host = strings.ReplaceAll(host, "\x00", "")
+	return strings.ToValidUTF8(host[:min(len(host), maxHost)], "")
 }

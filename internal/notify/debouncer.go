@@ -68,9 +68,6 @@ type Debouncer struct {
 	slots    Slots         // of the waiting messages
 }
 
-// Names reports whether notifications name slots.
-func (d *Debouncer) Names() bool { return d.Ordered && d.Notifier != nil }
-
 // Notify notifies of committed messages, 0 if they are not counted, and of their slots on an ordered queue. more means
 // that another call follows: this notification may be delayed.
 func (d *Debouncer) Notify(messages int, slots Slots, more bool) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/table"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -69,39 +68,15 @@ func (d Direct) try(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt
 	begin := func() { timer.Reset(d.Timeout) }
 	fit := Cut(rows, d.Rows, d.Bytes, func(r *sqlbatch.Row) (*sqlbatch.Row, int, bool) { return r, len(r.Body), keyed })
 	if fit == len(rows) && (fit == 1 || !keyed) {
-		err = d.timed(begin).Store(within, rows, receipts, keyed)
+		d.begin = begin
+		err = d.Store(within, rows, receipts, keyed)
 	} else {
 		err = d.InTx(within, func(in Inserts) error {
 			defer begin()
 			clear(receipts) // of a transaction that failed
-			return in.timed(begin).StoreAll(within, rows, receipts, keyed, d.Rows, d.Bytes)
+			in.begin = begin
+			return in.StoreAll(within, rows, receipts, keyed, d.Rows, d.Bytes)
 		})
 	}
 	return err != nil && within.Err() != nil && ctx.Err() == nil, err
-}
-
-// timed returns Inserts that call begin before each statement.
-func (i Inserts) timed(begin func()) Inserts {
-	i.Insert = timed{i.Insert, begin}
-	return i
-}
-
-type timed struct {
-	Insert
-	begin func()
-}
-
-func (t timed) Enqueue(ctx context.Context, rows []sqlbatch.Row) error {
-	t.begin()
-	return t.Insert.Enqueue(ctx, rows)
-}
-
-func (t timed) EnqueueNew(ctx context.Context, rows []sqlbatch.Row) (stored []table.Live, err error) {
-	t.begin()
-	return t.Insert.EnqueueNew(ctx, rows)
-}
-
-func (t timed) Find(ctx context.Context, ids [][16]byte, keys []string) (found []table.Live, err error) {
-	t.begin()
-	return t.Insert.Find(ctx, ids, keys)
 }

@@ -24,12 +24,21 @@ type Inserts struct {
 	Insert
 	Classify func(error) sqlbatch.Class
 	FindIDs  int // of one query
+
+	begin func() // called before each statement; may be nil
+}
+
+func (i Inserts) begins() {
+	if i.begin != nil {
+		i.begin()
+	}
 }
 
 // Store stores rows and fills their receipts. keyed means that an ID or key might be in the queue already: see
 // StoreNew.
 func (i Inserts) Store(ctx context.Context, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
 	if !keyed {
+		i.begins()
 		return i.Enqueue(ctx, rows)
 	}
 	_, err := i.StoreNew(ctx, rows, receipts)
@@ -115,6 +124,7 @@ func (i Inserts) StoreNew(ctx context.Context, rows []sqlbatch.Row, receipts []R
 // StoreNew. refused is a Duplicate of the INSERT.
 func (i Inserts) tryNew(ctx context.Context, rows []sqlbatch.Row, of map[[16]byte]*Receipt) (open []sqlbatch.Row,
 	refused, err error) {
+	i.begins()
 	stored, err := i.EnqueueNew(ctx, rows)
 	switch {
 	case err == nil:
@@ -141,6 +151,7 @@ func (i Inserts) explain(ctx context.Context, missing []sqlbatch.Row, of map[[16
 				keys = append(keys, chunk[n].Key)
 			}
 		}
+		i.begins()
 		found, err := i.Find(ctx, ids, keys)
 		if err != nil {
 			return append(again, missing...), table.NotRun(err)

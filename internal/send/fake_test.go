@@ -69,7 +69,7 @@ func (f *fake) start(change func(*send.Config)) (end func()) {
 		Linger: time.Millisecond, StatementTimeout: 10 * time.Second, Open: open, Abandoned: abandoned,
 		Isolated: func(int, error) {}, Keep: func(o any) any { return kept{o.(int)} },
 		Unsent: func(o send.Outcome) { f.unsent = append(f.unsent, o.ID) },
-		Names:  func() bool { return true }, Notify: func(n int, _ notify.Slots, _ bool) {
+		Notify: func(n int, _ notify.Slots, _ bool) {
 			time.Sleep(time.Millisecond)
 			f.note("notify")
 			f.mu.Lock()

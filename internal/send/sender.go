@@ -53,13 +53,9 @@ type Config struct {
 
 	// Isolated is called with the number of isolated messages when it changes.
 	Isolated func(items int, err error)
-	// Names reports whether Notify wants the slots of messages.
-	Names func() bool
 	// Notify is called before the outcomes are known, if messages are stored or might be. more means that others
 	// follow.
 	Notify func(messages int, slots notify.Slots, more bool)
-	// Explain adds the remedy to an error of the database. It may be nil.
-	Explain func(error) error
 	// Keep copies the origin of an unsent item, so that it does not keep its neighbours in memory. Unsent is called
 	// with each such item, in the order in which they are kept, under a lock: it must not wait. Both may be nil if
 	// every item has a Call.
@@ -100,7 +96,7 @@ type Sender struct {
 // New returns a Sender that stores nothing before Run.
 func New(cfg Config) *Sender {
 	s := &Sender{
-		cfg: cfg, inserts: Inserts{cfg.Table, cfg.Classify, cfg.Traits.FindIDs},
+		cfg: cfg, inserts: Inserts{Insert: cfg.Table, Classify: cfg.Classify, FindIDs: cfg.Traits.FindIDs},
 		buffer: semaphore.NewWeighted(int64(cfg.BufferBytes)), answered: make(chan struct{}, 1),
 	}
 	s.givenUp, s.giveIn = context.WithCancelCause(context.Background())
@@ -349,9 +345,8 @@ func rowsOf(items []*Item) []sqlbatch.Row {
 func (s *Sender) done(began time.Time, outcomes []batch.Outcome[*Item]) {
 	stored, unknown, duplicates, bytes := 0, 0, 0, 0
 	var slots notify.Slots
-	names := s.cfg.Names()
 	for _, o := range outcomes {
-		if names && (o.Err == nil || o.Unknown) {
+		if o.Err == nil || o.Unknown {
 			slots.Add(o.Item.rest().Slot)
 		}
 		switch {
@@ -389,8 +384,6 @@ func (s *Sender) resolve(outcomes []batch.Outcome[*Item]) {
 			out.Receipt = *item.duplicate
 		case o.Err == batch.ErrClosed && o.Unknown:
 			out.Err = cmp.Or(context.Cause(s.cfg.Abandoned), o.Err) // why Close gave up
-		case o.Err != nil && s.cfg.Explain != nil:
-			out.Err = s.cfg.Explain(o.Err)
 		}
 		switch call, waits := item.Origin.(*Call); {
 		case waits:
