@@ -23,9 +23,8 @@ import (
 //     that producer.
 //   - Claimed delays claims; Settled, Dead and LeaseLost delay settles; Handled delays its worker, or the caller of
 //     Nack. They must not call Wait, Flush or Shutdown of that consumer. Settled, Dead and LeaseLost must not settle.
-//   - Unsent, Availability and Isolated delay nothing. They must not call Shutdown or Close. Up to 4096 of their events
-//     wait; later ones are dropped.
-//   - Housekeeping delays its task.
+//   - Unsent, Availability, Isolated and Housekeeping delay nothing. They must not call Shutdown or Close. Up to 4096
+//     of their events wait; later ones are dropped.
 //
 // Other calls that return immediately (Stop, Ack, Stats) are allowed.
 type Hooks struct {

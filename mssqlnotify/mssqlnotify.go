@@ -52,8 +52,8 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/base"
 	"github.com/chanq/chanq/internal/session"
-	"github.com/chanq/chanq/internal/status"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
@@ -66,8 +66,8 @@ type Config struct {
 	Every time.Duration
 
 	// Changed is called once per change. It gets the reason why this process's idle consumers of a queue poll, and nil when all of
-	// them are woken again. It is called by a separate goroutine, one call at a time. Changes during a call may be reported as one,
-	// or not at all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only that call.
+	// them are woken again. It is called by a separate goroutine, one call at a time.
+	// Close waits for the call, so it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 
@@ -81,7 +81,7 @@ var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connectio
 type Notifier struct {
 	db     *sql.DB
 	every  time.Duration
-	status *status.Status
+	status base.Task
 	open   context.Context // until Close is called
 	close  context.CancelFunc
 	joined sync.WaitGroup
@@ -96,13 +96,22 @@ type Notifier struct {
 	queues []*queue      // sorted by name, because the text of the statement depends on the order
 }
 
+// changedOf returns what is called when the Notifier begins or ends to work. Its end is no change.
+func changedOf(cfg Config) func(err error, ended bool) {
+	return func(err error, ended bool) {
+		if cfg.Changed != nil && !ended {
+			base.Call(func() { cfg.Changed(err) })
+		}
+	}
+}
+
 // New returns a Notifier on db, which must outlive it. It makes no database call.
 func New(db *sql.DB, cfg Config) *Notifier {
 	if cfg.Every == 0 {
 		cfg.Every = 2 * time.Millisecond
 	}
 	b := &Notifier{
-		db: db, every: min(max(cfg.Every, time.Millisecond), time.Second), status: status.New(cfg.Changed),
+		db: db, every: min(max(cfg.Every, time.Millisecond), time.Second), status: base.Task{Changed: changedOf(cfg)},
 		work: make(chan struct{}, 1),
 	}
 	b.open, b.close = context.WithCancel(context.Background())
@@ -134,7 +143,7 @@ func (b *Notifier) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.close()
-	b.status.Close()
+	b.status.End()
 	b.joined.Wait()
 	return nil
 }

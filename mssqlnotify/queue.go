@@ -224,11 +224,11 @@ func (b *Notifier) failed(r request, err error, now time.Time) (ofQueue bool) {
 func (b *Notifier) report() {
 	for _, q := range b.queues {
 		if q.err != nil {
-			b.status.Set(q.err)
+			b.status.Report(q.err)
 			return
 		}
 	}
-	b.status.Set(nil)
+	b.status.Report(nil)
 }
 
 // retry schedules the next attempt for the queue after a pause.

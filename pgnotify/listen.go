@@ -50,7 +50,7 @@ func (b *Notifier) listen() {
 		if errors.Is(err, errOld) {
 			continue
 		}
-		b.status.Set(err)
+		b.status.Report(err)
 		var lost lostError
 		wait := pause
 		switch {

@@ -48,15 +48,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chanq/chanq/internal/status"
+	"github.com/chanq/chanq/internal/base"
 )
 
 // Config tunes a Notifier. The zero value suits most programs.
 type Config struct {
-	// Changed is called once per change: with the reason why notifications are not received, while this process's idle consumers poll,
-	// and with nil when they are received again. It is called by a separate goroutine, one call at a time. Changes during a call may be
-	// reported as one, or not at all if they cancel out. Close waits for the call, so it must not call Close. A panic in it ends only
-	// that call.
+	// Changed is called once per change. It gets the reason why notifications are not received, and nil when they are received again.
+	// In between, this process's idle consumers poll. It is called by a separate goroutine, one call at a time. Close waits for the call, so
+	// it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 
@@ -75,10 +74,10 @@ var ErrDriver = errors.New("pgnotify: only the driver github.com/jackc/pgx/v5/st
 //
 // Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
 // one for each of its checks; the sender (notify.go), from the first Notify on; and those of
-// its Status.
+// its Task.
 type Notifier struct {
 	db          *sql.DB
-	status      *status.Status
+	status      base.Task
 	own         string          // the channel of its notifications to itself
 	open        context.Context // until Close is called
 	close       context.CancelFunc
@@ -108,10 +107,19 @@ const (
 	defaultMaxAge = 30 * time.Minute
 )
 
+// changedOf returns what is called when the Notifier begins or ends to work. Its end is no change.
+func changedOf(cfg Config) func(err error, ended bool) {
+	return func(err error, ended bool) {
+		if cfg.Changed != nil && !ended {
+			base.Call(func() { cfg.Changed(err) })
+		}
+	}
+}
+
 // New returns a Notifier on db, which must outlive it. It makes no database call.
 func New(db *sql.DB, cfg Config) *Notifier {
 	b := &Notifier{
-		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(crand.Text()),
+		db: db, status: base.Task{Changed: changedOf(cfg)}, own: channels + "self_" + strings.ToLower(crand.Text()),
 		soon: make(chan struct{}, 1), plain: map[string]*waitedQueue{}, owners: map[string]*ownerQueue{}, unsent: map[string]*pending{}, pace: usual,
 	}
 	b.open, b.close = context.WithCancel(context.Background())
@@ -128,7 +136,7 @@ func (b *Notifier) Close() error {
 	b.mu.Unlock()
 	b.close()
 	enough := time.AfterFunc(lastNotifications, b.stopSending)
-	b.status.Close()
+	b.status.End()
 	b.joined.Wait()
 	enough.Stop()
 	b.stopSending()

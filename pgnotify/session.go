@@ -53,7 +53,7 @@ func (s *session) serve() error {
 	if err != nil {
 		return err // a refusal is retried later than a lost connection
 	}
-	s.notifier.status.Set(nil)
+	s.notifier.status.Report(nil)
 	for old := s.notifier.old(time.Now()); err == nil; {
 		left := time.Until(old)
 		if left <= 0 {

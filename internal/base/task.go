@@ -23,39 +23,50 @@ func (i *Isolated) Set(items int, err error) {
 // Close returns when Changed has been called for all changes.
 func (i *Isolated) Close() { i.events.Close() }
 
-// Task reports whether the database refuses a task that no delivery waits for. One goroutine calls Report; another may
-// call End.
+// Task reports whether something works that is tried again and again: a task that no delivery waits for, or a Notifier.
+// It is safe for concurrent use.
 type Task struct {
 	// Away reports whether the cause of an error is not the task but an outage of the database, which is reported
-	// elsewhere.
+	// elsewhere. nil: no error has such a cause.
 	Away func(error) bool
-	// Changed is called once for each change: with the error of a refusal, or with nil when the task succeeds again or
-	// has ended.
+	// Changed is called for each change, in order: with the error of the first failure, or with nil when the task
+	// succeeds again or has ended. Nothing waits for it, except for End.
 	Changed func(err error, ended bool)
 
-	mu             sync.Mutex // guards the fields below; held during Changed, to report changes in order
-	refused, ended bool
+	mu     sync.Mutex // guards err and ended; not held while Changed is called
+	err    error      // of the last try
+	ended  bool
+	events Events
 }
 
-// Report notes the outcome of the task.
+// Report notes the outcome of a try.
 func (t *Task) Report(err error) {
-	if err != nil && t.Away(err) {
+	if err != nil && t.Away != nil && t.Away(err) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if refused := err != nil; !t.ended && refused != t.refused {
-		t.refused = refused
-		t.Changed(err, false)
+	if (err != nil) != (t.err != nil) && !t.ended {
+		t.events.Enqueue(func() { t.Changed(err, false) })
 	}
+	t.err = err
 }
 
-// End is called when the task is not run any more. It ends a refusal, as Availability.End ends an outage.
-func (t *Task) End() {
+// Err returns the error of the last try.
+func (t *Task) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.refused && !t.ended {
-		t.Changed(nil, true)
+	return t.err
+}
+
+// End is called when the task is not tried any more. It ends a failure, as Availability.End ends an outage, and returns
+// when Changed was called for all changes.
+func (t *Task) End() {
+	t.mu.Lock()
+	if t.err != nil && !t.ended {
+		t.events.Enqueue(func() { t.Changed(nil, true) })
 	}
 	t.ended = true
+	t.mu.Unlock()
+	t.events.Close()
 }

@@ -20,7 +20,6 @@ var mayImport = map[string]struct {
 	"internal/order":   {"keys in order, without I/O, clock or goroutine", []string{"sqlbatch"}},
 	"internal/session": {"pinned connections of a *sql.DB", []string{"internal/base", "sqlbatch"}},
 	"internal/text":    {"JSON in the encodings of other programs", nil},
-	"internal/status":  {"whether a Notifier works", []string{"internal/base"}},
 	"internal/batch":   {"group commit, repetition until the outcome is known, isolation of items that fail", []string{"internal/base", "sqlbatch"}},
 	// It fills results of package order, so that no row is copied. It also determines the dialect of a database, for packages
 	// that do not open a queue.
@@ -47,8 +46,8 @@ var mayImport = map[string]struct {
 	"chanqfindings": {"what is wrong with a queue", []string{"", "chanqadmin", "sqlbatch"}},
 	"chanqweb":      {"the page for operators", []string{"", "chanqadmin", "chanqcron", "chanqfindings", "chanqjobs", "sqlbatch"}},
 	"embedded":      {"SQLite with nothing to install, and its Notifier", []string{"", "internal/notify"}},
-	"pgnotify":      {"the Notifier of PostgreSQL", []string{"", "internal/notify", "internal/status"}},
-	"mssqlnotify":   {"the Notifier of SQL Server", []string{"", "internal/session", "internal/status", "sqlbatch", "sqlbatch/sqlserver"}},
+	"pgnotify":      {"the Notifier of PostgreSQL", []string{"", "internal/base", "internal/notify"}},
+	"mssqlnotify":   {"the Notifier of SQL Server", []string{"", "internal/base", "internal/session", "sqlbatch", "sqlbatch/sqlserver"}},
 
 	"chanqtest":        {"tests of users: databases, time travel, crashes", []string{"", "chanqadmin", "chanqjobs", "embedded", "embedded/goclock"}},
 	"embedded/goclock": {"the clock of SQLite in bubbles", nil},
