@@ -192,7 +192,7 @@ func handleBatch[T any](c *consumer, batch []*Lease[T], fn func(context.Context,
 				c.dispose(&l.Delivery, took, err)
 			case l.lease.State() >= lease.Settling: // fn has settled it, or it is lost
 			case c.engine.Interrupted() || c.late(l.lease):
-				_ = l.lease.Settle(context.Background(), lease.Settlement{Op: lease.Release})
+				_ = l.lease.Settle(context.Background(), lease.Release, lease.Settlement{})
 			default:
 				l.lease.RolledBack.Store(true)
 				attempt([]*Lease[T]{l}, func(took time.Duration, err error) { c.dispose(&l.Delivery, took, err) })
@@ -316,8 +316,8 @@ func (c *consumer) settle(d *Delivery, o HandlerOutcome, took time.Duration, err
 	if op == lease.Dead || op == lease.Nack {
 		d.doomed()
 	}
-	refused := d.lease.Settle(context.Background(),
-		lease.Settlement{Op: op, Delay: o.Delay, Took: took, Text: o.Reason, Cause: o.Cause})
+	refused := d.lease.Settle(context.Background(), op,
+		lease.Settlement{Delay: o.Delay, Took: took, Text: o.Reason, Cause: o.Cause})
 	if refused != nil && op != lease.Release { // the end of the consumer may have released it before
 		o = HandlerOutcome{Kind: OutcomeNone}
 	}

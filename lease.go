@@ -71,7 +71,7 @@ func (d *Delivery) Deadline() time.Time {
 // function Ack.
 //
 // It returns ErrLeaseLost if the loss is already known, ErrSettled, or ErrClosed after the consumer has stopped.
-func (d *Delivery) Ack() error { return d.settle(lease.Settlement{Op: lease.Ack}) }
+func (d *Delivery) Ack() error { return d.settle(lease.Ack) }
 
 // Settle does what Consumer.Handle does with a handler's error: nil acks, and any other error is Nack(err). Use it in
 // your loop: l.Settle(work(l.Context(), l)). After AckTx, pass nil if you have committed. It returns as Ack does.
@@ -105,7 +105,7 @@ func (d *Delivery) Nack(cause error) error {
 
 // Release releases the message as if it had not been claimed: its due time is unchanged, and no attempt counts.
 // Consumers of this process find it with their next claim, others within about 1 s. It returns as Ack does.
-func (d *Delivery) Release() error { return d.settle(lease.Settlement{Op: lease.Release}) }
+func (d *Delivery) Release() error { return d.settle(lease.Release) }
 
 // Wait waits until the lease is settled and the outcome is known, or ctx is cancelled. It returns nil if the settle is
 // in the database, ErrLeaseLost, or an *OpError, whose Unknown says that the outcome is not known.
@@ -193,7 +193,7 @@ func leasesOf[T any](leases []*Lease[T]) ([]*lease.Lease, error) {
 func ack(ctx context.Context, leases []*lease.Lease) error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = l.Settle(ctx, lease.Settlement{Op: lease.Ack})
+		errs[i] = l.Settle(ctx, lease.Ack, lease.Settlement{})
 		if errs[i] == ErrSettled {
 			if first := slices.Index(leases[:i], l); first >= 0 {
 				errs[i] = errs[first] // its outcome is that of the first occurrence
@@ -232,11 +232,11 @@ func (d *Delivery) Failures() int {
 }
 
 // settle passes the lease to its consumer.
-func (d *Delivery) settle(how lease.Settlement) error {
+func (d *Delivery) settle(op lease.Op) error {
 	if d.lease == nil {
 		return errMadeByHand
 	}
-	return d.lease.Settle(context.Background(), how)
+	return d.lease.Settle(context.Background(), op, lease.Settlement{})
 }
 
 // homeOf returns the queue of a lease.

@@ -114,7 +114,7 @@ type Rare struct{ made atomic.Pointer[Details] }
 
 // Details are what few leases need.
 type Details struct {
-	// Written like Op of the lease. Its own Op is not used.
+	// Written like Op of the lease.
 	Settlement
 	Quiet     bool // Text might have parts of the body: it is for the table only
 	Uncounted bool // it is dead-lettered by the claim that found it, which does not count as an attempt
@@ -147,9 +147,8 @@ func (s *Rare) Write() *Details {
 	return s.made.Load()
 }
 
-// Settlement is what a settle does with a message.
+// Settlement is what a settle does with a message, apart from its Op. The zero value suits an Ack and a Release.
 type Settlement struct {
-	Op    Op
 	Delay time.Duration // until the message is due again
 	Took  time.Duration // by the handler; 0: not known
 	Text  string
@@ -177,16 +176,16 @@ func (l *Lease) move(from, to State) bool {
 
 // Settle passes the lease to its owner, to be settled. If ctx ends before there is room for the settle, the lease keeps
 // its state.
-func (l *Lease) Settle(ctx context.Context, how Settlement) error {
+func (l *Lease) Settle(ctx context.Context, op Op, how Settlement) error {
 	for {
 		switch s := l.State(); s {
 		case Held, Expired, InTx:
 			if !l.move(s, Settling) {
 				continue
 			}
-			l.Op, l.inTx = how.Op, s == InTx
+			l.Op, l.inTx = op, s == InTx
 			// The details might be those of a settle that was refused.
-			if how.Op != Ack && how.Op != Release || l.Rare.Read() != &none {
+			if op != Ack && op != Release || l.Rare.Read() != &none {
 				l.Rare.Write().Settlement = how
 			}
 			switch err := l.Home.Owner.Settle(ctx, l); err {

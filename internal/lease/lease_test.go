@@ -60,7 +60,7 @@ func of(o *owner, left time.Duration) *lease.Lease {
 }
 
 func ack(l *lease.Lease) error {
-	return l.Settle(context.Background(), lease.Settlement{Op: lease.Ack})
+	return l.Settle(context.Background(), lease.Ack, lease.Settlement{})
 }
 
 // What the owner counts is complete when Wait returns.
@@ -324,10 +324,10 @@ func TestALeaseThatTheDatabaseDoesNotKnowIsLost(t *testing.T) {
 func TestARefusedSettleLeavesNothing(t *testing.T) {
 	o := &owner{refuse: context.Canceled}
 	l := of(o, time.Hour)
-	nack := lease.Settlement{Op: lease.Nack, Delay: time.Minute, Text: "failed"}
-	require.ErrorIs(t, l.Settle(t.Context(), nack), context.Canceled)
+	nack := lease.Settlement{Delay: time.Minute, Text: "failed"}
+	require.ErrorIs(t, l.Settle(t.Context(), lease.Nack, nack), context.Canceled)
 	o.refuse = nil
-	require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: lease.Release}))
+	require.NoError(t, l.Settle(t.Context(), lease.Release, lease.Settlement{}))
 	require.Equal(t, lease.Release, l.Op)
 	require.Zero(t, l.Rare.Read().Delay)
 }
@@ -389,7 +389,7 @@ func TestTheVerdictOnARowThatASettleDidNotReturn(t *testing.T) {
 		if c.inTx {
 			require.NoError(t, l.EnterTx())
 		}
-		require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: c.op}))
+		require.NoError(t, l.Settle(t.Context(), c.op, lease.Settlement{}))
 		l.Rare.Write().MaybeApplied = c.unknown
 		if c.late {
 			l.Period.Begin(base.Now(), 0)

@@ -42,7 +42,7 @@ func TestAnExtensionThatIsAnsweredAfterTheEndOfALeaseDoesNotProlongIt(t *testing
 			return nil
 		}, nil)
 		defer f.start(nil)()
-		require.NoError(t, l.Settle(t.Context(), lease.Settlement{Op: lease.Nack, Text: "failed"}))
+		require.NoError(t, l.Settle(t.Context(), lease.Nack, lease.Settlement{Text: "failed"}))
 		require.ErrorIs(t, l.Wait(t.Context()), lease.ErrHidden)
 	})
 }

@@ -146,7 +146,7 @@ func (p *Pipe) absent(ctx context.Context, inputs []*Input) ([]batch.Outcome[*In
 		}
 		leases[i] = in.In
 	}
-	return lookUp(ctx, p.settler, inputs, leases)
+	return verdicts(ctx, p.settler, inputs, leases)
 }
 
 // done finishes inputs, or settles those whose outputs cannot be stored in another way.

@@ -297,11 +297,11 @@ func (x *scratch) statement(t Table, leases []*lease.Lease, skipLocked bool) sql
 
 // absent looks up settles that their statement did not return.
 func (s *Settler) absent(ctx context.Context, leases []*lease.Lease) ([]outcome, error) {
-	return lookUp(ctx, s, leases, leases)
+	return verdicts(ctx, s, leases, leases)
 }
 
-// lookUp looks up the rows of the leases of items. It leaves out items whose rows are locked.
-func lookUp[I batch.Item](ctx context.Context, s *Settler, items []I,
+// verdicts returns the outcomes of items by the rows of their leases. It leaves out items whose rows are locked.
+func verdicts[I batch.Item](ctx context.Context, s *Settler, items []I,
 	leases []*lease.Lease) (outcomes []batch.Outcome[I], err error) {
 	seen, err := s.cfg.Table.Look(ctx, min(s.cfg.TryTimeout(), s.cfg.SpareTimeout()), lease.IDs(leases))
 	if err != nil {

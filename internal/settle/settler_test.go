@@ -19,7 +19,7 @@ import (
 
 func settleAs(t *testing.T, l *lease.Lease, op lease.Op) {
 	t.Helper()
-	require.NoError(t, l.Settle(context.Background(), lease.Settlement{Op: op, Delay: time.Second, Text: "why"}))
+	require.NoError(t, l.Settle(context.Background(), op, lease.Settlement{Delay: time.Second, Text: "why"}))
 }
 
 // TestTheOrderOfCallsOfABatch: Known gets each outcome first, then the owner all together, and then Stored.
@@ -171,7 +171,7 @@ func TestWhatIsGivenUpIsNotStored(t *testing.T) {
 		f.settler.Close()
 		running.Wait()
 		require.ErrorIs(t, locked.Wait(t.Context()), settle.ErrLocked)
-		require.ErrorIs(t, f.lease(2).Settle(t.Context(), lease.Settlement{Op: lease.Ack}), batch.ErrClosed)
+		require.ErrorIs(t, f.lease(2).Settle(t.Context(), lease.Ack, lease.Settlement{}), batch.ErrClosed)
 	})
 }
 
