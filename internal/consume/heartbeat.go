@@ -30,7 +30,7 @@ func (t tasks) heartbeats(ctx context.Context) {
 		}
 		as.ID = t.of.membership.Next(t.NewID) // the slots and leases of a lost membership are not its own
 		began := base.Now()
-		_, err := t.do(ctx, t.Patience(), t.Table.SQL.Join(as), nil)
+		_, err := t.do(ctx, t.RenewTimeout(), t.Table.SQL.Join(as), nil)
 		t.report(chore, "join", err)
 		if t.of.owner.slots != nil {
 			pause = t.keepSlots(began, pause, err)
@@ -39,7 +39,7 @@ func (t tasks) heartbeats(ctx context.Context) {
 			joined := base.Now()
 			if as.ID != former {
 				// A late heartbeat might have prolonged it in the database
-				_, err := t.do(ctx, t.Patience(), t.Table.SQL.Leave(former), nil)
+				_, err := t.do(ctx, t.RenewTimeout(), t.Table.SQL.Leave(former), nil)
 				t.mind("leave", err) // otherwise it expires there
 				former = as.ID
 			}
@@ -82,7 +82,7 @@ var ErrNoQueue = errors.New("the database has no such queue")
 // that.
 func (t tasks) learnPolicy(ctx context.Context) error {
 	var found table.Stored
-	_, err := t.do(ctx, t.Patience(), t.Table.SQL.Version(), found.Scan)
+	_, err := t.do(ctx, t.RenewTimeout(), t.Table.SQL.Version(), found.Scan)
 	if err != nil {
 		return err
 	}

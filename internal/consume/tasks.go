@@ -28,7 +28,7 @@ func (t tasks) do(ctx context.Context, timeout time.Duration, st sqlbatch.Statem
 
 // lookUp looks up the rows of leases.
 func (t tasks) lookUp(leases []*lease.Lease) (table.Seen, error) {
-	seen, err := table.Table{Queue: t.Table, Part: t.of.parts.note}.Look(t.of.ending.abandoned, t.Patience(),
+	seen, err := table.Table{Queue: t.Table, Part: t.of.parts.note}.Look(t.of.ending.abandoned, t.RenewTimeout(),
 		lease.IDs(leases))
 	t.mind("look", err)
 	return seen, err

@@ -21,9 +21,9 @@ func (t *Times) TryTimeout() time.Duration {
 	return min(t.StatementTimeout, max(t.LeaseFor/3, time.Second))
 }
 
-// Patience is the timeout of a statement that leases or a membership depend on. Several tries fit into the rest of a
-// lease, unless that would be shorter than a healthy database might need.
-func (t *Times) Patience() time.Duration {
+// RenewTimeout is the timeout of a statement that leases or a membership depend on: it renews them or looks them up.
+// Several tries fit into the rest of a lease, unless that would be shorter than a healthy database might need.
+func (t *Times) RenewTimeout() time.Duration {
 	return min(t.StatementTimeout, max(t.LeaseFor/6, min(t.LeaseFor/2, batch.Healthy)))
 }
 
@@ -31,7 +31,7 @@ func (t *Times) Patience() time.Duration {
 // cannot be extended meanwhile.
 func (t *Times) SpareTimeout() time.Duration {
 	if t.OneWriter {
-		return t.Patience()
+		return t.RenewTimeout()
 	}
 	return t.StatementTimeout
 }

@@ -82,9 +82,9 @@ func NewExtender(cfg ExtenderConfig) *Extender {
 	// While one worker searches for extensions that fail alone, the other one continues with those that are due.
 	x.writer = batch.New(batch.Config[*lease.Extension]{
 		Full:    []int{light: max(1, cfg.Traits.AckItems), heavy: 1},
-		Workers: 2, Moment: x.cfg.Patience() / 2, Longest: x.cfg.Patience(),
+		Workers: 2, Moment: x.cfg.RenewTimeout() / 2, Longest: x.cfg.RenewTimeout(),
 		Loop: batch.Loop{Health: cfg.Health, Classify: cfg.Classify, Waited: table.Unconnected,
-			Timeout: x.cfg.Patience(), Longest: cfg.LeaseFor / 6},
+			Timeout: x.cfg.RenewTimeout(), Longest: cfg.LeaseFor / 6},
 		Write: x.write, Absent: x.absent, Done: x.done,
 	})
 	return x
@@ -328,7 +328,7 @@ func (x *Extender) absent(ctx context.Context,
 	for i, e := range extensions {
 		ids[i] = e.Lease.Item.ID
 	}
-	seen, err := x.cfg.Table.Look(ctx, x.cfg.Patience(), ids)
+	seen, err := x.cfg.Table.Look(ctx, x.cfg.RenewTimeout(), ids)
 	if err != nil {
 		return nil, err
 	}
