@@ -165,7 +165,7 @@ func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
 	defer unknown.Close()
 	var op *chanq.OpError
 	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{})
-	requireWords(t, err, "the driver is chanq_test.noDriver", "set Config.Dialect")
+	requireWords(t, err, "does not know the driver chanq_test.noDriver", "set Config.Dialect")
 	require.ErrorAs(t, err, &op)
 	require.Equal(t, [2]string{"open", "orders"}, [2]string{op.Op, op.Queue})
 	cfg := chanq.Config{Dialect: chanq.DialectSQLite}

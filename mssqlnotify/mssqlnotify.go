@@ -66,8 +66,8 @@ type Config struct {
 	Every time.Duration
 
 	// Changed is called once per change. It gets the reason why this process's idle consumers of a queue poll, and nil when all of
-	// them are woken again. It is called by a separate goroutine, one call at a time.
-	// Close waits for the call, so it must not call Close. A panic in it ends only that call.
+	// them are woken again. It is called by a separate goroutine, one call at a time. Up to 4096
+	// changes wait for it; later ones are dropped. Close waits for these calls, so it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 
@@ -77,7 +77,7 @@ var ErrOneConnection = errors.New("mssqlnotify: the *sql.DB allows one connectio
 // Notifier is a chanq.Notifier. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: one that makes requests, from the first Listen on, and
-// those of its Status.
+// those of its Task.
 type Notifier struct {
 	db     *sql.DB
 	every  time.Duration

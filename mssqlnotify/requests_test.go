@@ -358,6 +358,27 @@ func TestCloseEndsTheRunningRequestAndConsumersPoll(t *testing.T) {
 	})
 }
 
+func TestAPanicOfChangedEndsOnlyItsCall(t *testing.T) {
+	each(t, func(w *world) {
+		w.Queue("work", chanq.Config{})
+		_, db := w.Connect()
+		db.SetMaxOpenConns(1)
+		changed := make(chan error, 10)
+		b := mssqlnotify.New(db, mssqlnotify.Config{Changed: func(err error) {
+			changed <- err
+			panic("of Changed")
+		}})
+		w.Cleanup(func() { require.NoError(w, b.Close()) })
+		_, stop := b.Listen("dbo.work", nil)
+		require.ErrorIs(w, testdb.Receive(w, changed, "the report"), mssqlnotify.ErrOneConnection)
+		stop()
+		db.SetMaxOpenConns(2)
+		_, stop = b.Listen("dbo.work", nil)
+		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
+		stop()
+	})
+}
+
 func TestANotifierTakesNoConnectionFromAPoolOfOne(t *testing.T) {
 	each(t, func(w *world) {
 		w.Queue("work", chanq.Config{})

@@ -54,8 +54,8 @@ import (
 // Config tunes a Notifier. The zero value suits most programs.
 type Config struct {
 	// Changed is called once per change. It gets the reason why notifications are not received, and nil when they are received again.
-	// In between, this process's idle consumers poll. It is called by a separate goroutine, one call at a time. Close waits for the call, so
-	// it must not call Close. A panic in it ends only that call.
+	// In between, this process's idle consumers poll. It is called by a separate goroutine, one call at a time. Up to 4096
+	// changes wait for it; later ones are dropped. Close waits for these calls, so it must not call Close. A panic in it ends only that call.
 	Changed func(error)
 }
 

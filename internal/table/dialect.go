@@ -45,7 +45,7 @@ func DialectOf(db *sql.DB, given string) (sqlbatch.Dialect, error) {
 	case path == "modernc.org/sqlite", path == "github.com/chanq/chanq/embedded":
 		return sqlite.Dialect, nil
 	default:
-		return nil, fmt.Errorf("the driver is %s (%s), which chanq does not know: set Config.Dialect to %q, %q or %q, "+
-			"whose SQL it accepts", t, path, sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
+		return nil, fmt.Errorf("chanq does not know the driver %s (%s): set Config.Dialect to the database behind it, "+
+			"%q, %q or %q", t, path, sqlserver.Dialect.Name(), postgres.Dialect.Name(), sqlite.Dialect.Name())
 	}
 }

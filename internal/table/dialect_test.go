@@ -27,8 +27,8 @@ func TestAnUnknownDriverNeedsADialect(t *testing.T) {
 	db := sql.OpenDB(stranger{})
 	defer db.Close()
 	_, err := table.DialectOf(db, "")
-	require.ErrorContains(t, err, "the driver is table_test.stranger (github.com/chanq/chanq/internal/table_test), "+
-		`which chanq does not know: set Config.Dialect to "sqlserver", "postgres" or "sqlite"`)
+	require.ErrorContains(t, err, "chanq does not know the driver table_test.stranger "+
+		`(github.com/chanq/chanq/internal/table_test): set Config.Dialect to the database behind it, "sqlserver", "postgres" or "sqlite"`)
 	for _, want := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 		found, err := table.DialectOf(db, want.Name())
 		require.NoError(t, err)
