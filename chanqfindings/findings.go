@@ -74,7 +74,8 @@ var states = map[Kind]string{
 	Failing: "failing", BlockedKey: "key waits", Late: "late", Paused: "paused",
 }
 
-// State returns a word or two for a queue: for its worst finding, or "moving" or "idle".
+// State returns a word or two for a queue: for its worst finding, such as "nobody" for NoConsumer, or else "moving" or "idle". It goes by
+// samples, which programs store every 10 s: "moving" means within a minute.
 func State(f Figures, found []Finding) string {
 	for _, one := range found {
 		if word := states[one.Kind]; word != "" {

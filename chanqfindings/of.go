@@ -153,7 +153,7 @@ func (e *examination) unread() bool {
 		errors.Is(err, context.DeadlineExceeded):
 		e.add(Unreachable, Failure, time.Time{}, ".", "the database does not answer", "repair the database, or the network to it: programs then continue by themselves")
 	case errors.Is(err, chanq.ErrNoSchema):
-		e.add(Unknown, Failure, time.Time{}, "", "the tables of the queue are missing, or older than this program", "chanq migrate {queue}")
+		e.add(Unknown, Failure, time.Time{}, "", "the tables of the queue are missing, or older than this program", "start a program that migrates the queue, or chanq migrate {queue}, for an ordered one with --ordered")
 	case errors.Is(err, chanq.ErrNewerSchema):
 		e.add(Unknown, Failure, time.Time{}, "", "the tables of the queue are newer than this program", "upgrade this program")
 	default:

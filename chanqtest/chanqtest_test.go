@@ -205,6 +205,25 @@ func TestDrainWaitsForBatchesAndDeaths(t *testing.T) {
 	})
 }
 
+// A retry may begin and end between two looks of Drain, and Deaths looks once per second.
+func TestDrainWaitsForTheDeathOfALastRetry(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		db := chanqtest.DB(t)
+		cfg := chanq.Config{Spec: chanq.Spec{MaxAttempts: 4}}
+		require.NoError(t, chanq.Migrate(t.Context(), db, "orders", cfg))
+		orders, err := chanq.Open[string](t.Context(), db, "orders", cfg)
+		require.NoError(t, err)
+		_, err = orders.Send(t.Context(), chanq.Message[string]{Body: "a"})
+		require.NoError(t, err)
+		var dead atomic.Int64
+		deaths := chanqjobs.NewDeaths(orders, func(context.Context, *sql.Tx, chanqadmin.Entry) error { dead.Add(1); return nil })
+		fail := func(context.Context, *chanq.Lease[string]) error { return errors.New("no such address") }
+		backoff := func(*chanq.Delivery, error) time.Duration { return 400 * time.Millisecond } // it dies after 1.2 s
+		chanqtest.Drain(t, deaths.Run, chanqjobs.Work(orders, 1, fail, chanq.ConsumerConfig{Backoff: backoff}))
+		require.EqualValues(t, 1, dead.Load())
+	})
+}
+
 func TestDrainSaysWhatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		db := chanqtest.DB(t)

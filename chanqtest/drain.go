@@ -117,7 +117,8 @@ func (d *drain) once() (died bool) {
 func (d *drain) wait(ended chan error) string {
 	d.Helper()
 	began, pause := time.Now(), time.Millisecond
-	idle := began // since then
+	idle := began  // since then
+	var last []int // the counts of the latest look: a retry may begin and end between two looks
 	served := false
 	for {
 		select {
@@ -136,10 +137,12 @@ func (d *drain) wait(ended chan error) string {
 		}
 		now := time.Now()
 		var busy []*queue
+		var counts []int
 		queues, running := d.queues(), d.run()
 		for _, q := range queues {
 			served = served || len(q.consumers) > 0
 			d.untouched[q.Queue] = d.untouched[q.Queue] && q.ready()
+			counts = append(counts, q.stats.Ready, q.stats.Scheduled, q.stats.Leased, q.stats.Dead)
 		}
 		awaited := !served && running > 0 && running == len(d.parts) // the parts start
 		for _, q := range queues {
@@ -147,8 +150,8 @@ func (d *drain) wait(ended chan error) string {
 				busy = append(busy, q)
 			}
 		}
-		if len(busy) > 0 {
-			idle = now
+		if len(busy) > 0 || !slices.Equal(counts, last) {
+			idle, last = now, counts
 		}
 		switch {
 		case len(busy) == 0 && now.Sub(idle) >= d.idle:
