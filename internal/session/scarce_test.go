@@ -180,8 +180,8 @@ func TestSessionsAreKeptAgainAfterAServerWasSlow(t *testing.T) {
 	})
 }
 
-// While connections are scarce no session holds one, so that an attempt which takes long is no sign of a limit. If it were,
-// each of many programs would connect for each statement, and a server that was slow for a moment would stay slow.
+// While connections are scarce no session holds one, so that an attempt which takes long is no sign of a limit. If it
+// were, each of many programs would connect for each statement, and a server that was slow for a moment would stay so.
 func TestSlowAttemptsDoNotProlongScarcity(t *testing.T) {
 	world(t, 0, func(w *database) {
 		w.db.SetMaxIdleConns(-1) // it keeps none
