@@ -28,7 +28,7 @@ func TestAnUnknownDriverNeedsADialect(t *testing.T) {
 	defer db.Close()
 	_, err := table.DialectOf(db, "")
 	require.ErrorContains(t, err, "chanq does not know the driver table_test.stranger "+
-		`(github.com/chanq/chanq/internal/table_test): set Config.Dialect to the database behind it, `+
+		"(github.com/chanq/chanq/internal/table_test): set Config.Dialect to the database behind it, "+
 		`"sqlserver", "postgres" or "sqlite"`)
 	for _, want := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 		found, err := table.DialectOf(db, want.Name())
