@@ -200,7 +200,7 @@ func (s Spec) differs(stored Spec, fixed bool) error {
 		remedy := "leave the field unset, or change the queue by chanq.Migrate, chanqadmin.Queue.Configure, or the " +
 			"command: chanq configure"
 		if permanent {
-			remedy = "it cannot be changed: leave the field unset, migrate a queue of another name, or drop an empty one"
+			remedy = "it cannot be changed: leave the field unset, migrate another queue, or drop an empty one"
 		}
 		return fmt.Errorf("%w: Spec.%s is %s, and the database has %s; %s", ErrSpec,
 			name, specText(name, given.Field(i).Interface()), specText(name, has.Field(i).Interface()), remedy)
