@@ -155,7 +155,9 @@ func (q *Queue[T]) Send(ctx context.Context, ms ...Message[T]) ([]Receipt, error
 	direct.Rows, direct.Bytes, direct.Timeout = core.mostRows(), defaultBatchBytes, core.cfg.StatementTimeout
 	stored, unknown, err := direct.Send(ctx, rows, keyed)
 	if err == nil || unknown {
-		core.signals.Signal(len(rows), slotsOf(rows), false)
+		var slots notify.Slots
+		addSlots(&slots, rows)
+		core.signals.Signal(len(rows), slots, false)
 	}
 	if err != nil {
 		failed := &OpError{Op: "send", Queue: core.cfg.Label, Unknown: unknown, Err: core.explain(err)}

@@ -146,7 +146,7 @@ func (t target) Store(ctx context.Context, tx *sql.Tx, rows []sqlbatch.Row, keye
 func (t target) Stored(inputs []*settle.Input, messages int, more bool, took time.Duration) {
 	var slots notify.Slots
 	for _, in := range inputs {
-		slots.Merge(slotsOf(in.Rows))
+		addSlots(&slots, in.Rows)
 	}
 	t.to.signals.Signal(max(1, messages), slots, more)
 	if messages > 0 {

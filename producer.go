@@ -99,12 +99,11 @@ func (q *Queue[T]) Producer(ctx context.Context, cfg ProducerConfig) (*Producer[
 // mostRows returns the most rows of a statement of Queue.Send and SendTx.
 func (q *queue) mostRows() int { return min(DefaultBatchRows, q.table.Dialect.Traits().EnqueueRows) }
 
-// slotsOf returns the slots of rows: 0 on a plain queue.
-func slotsOf(rows []sqlbatch.Row) (slots notify.Slots) {
+// addSlots adds the slots of rows: 0 on a plain queue.
+func addSlots(slots *notify.Slots, rows []sqlbatch.Row) {
 	for i := range rows {
 		slots.Add(rows[i].Slot)
 	}
-	return slots
 }
 
 // sent counts messages that are stored, or will be if a transaction is committed, and calls the hook.

@@ -174,7 +174,7 @@ func (t *inTx) stores(q *queue, rows []sqlbatch.Row, duplicates int) {
 	}
 	s.Messages += len(rows) - duplicates
 	s.Duplicates += duplicates
-	s.slots.Merge(slotsOf(rows))
+	addSlots(&s.slots, rows)
 }
 
 // acks records that a lease was passed to AckTx, and whether its message is acked if the transaction is committed.
