@@ -386,6 +386,9 @@ func TestTravelMovesDelaysRetriesLeasesTTLsAndSchedules(t *testing.T) {
 			_, err = db.ExecContext(t.Context(), "INSERT INTO chanq__progress (queue, id, fence, at, done, note) "+
 				"SELECT 'jobs', id, 1, 100000, 0, '' FROM chanq_jobs")
 			require.NoError(t, err)
+			for number(t, db, "SELECT COUNT(*) FROM chanq__consumers") == 0 { // its first message may precede its row
+				time.Sleep(time.Millisecond)
+			}
 			listed := number(t, db, until)
 			chanqtest.Travel(t, db, time.Minute)
 			require.Less(t, number(t, db, until), listed)

@@ -85,7 +85,8 @@ type Lost struct {
 }
 
 // Rescan reads from the beginning. A slow one has a session of housekeeping, so that claims need not wait for theirs.
-// took excludes the wait for a session.
+// If it fails for good, only the connection might be the cause: it is run again on a session of claims, which tries new
+// ones (Part.afresh). took excludes the wait for a session.
 func (p *Plain) Rescan(ctx context.Context, slow bool) (r Rescan, took time.Duration, err error) {
 	run := p.Part.RunPatient
 	if slow {
@@ -111,6 +112,9 @@ func (p *Plain) Rescan(ctx context.Context, slow bool) (r Rescan, took time.Dura
 		}
 		return nil
 	})
+	if slow && err != nil && IsPermanent(p.Classify(err)) {
+		return p.Rescan(ctx, false)
+	}
 	r.Known = r.Known && err == nil
 	return r, took, err
 }

@@ -24,6 +24,7 @@ var outages = []test{
 	{"APermanentErrorStopsTheConsumerAndErrReturnsIt", permanent},
 	{"AClosedDatabaseFailsEveryCallAndStopsEachConsumer", closedDatabase},
 	{"AnErrorOfOldConnectionsIsNotReported", oldConnections},
+	{"AnErrorOfAnOldConnectionEndsNoConsumerWhoseRescansAreSlow", slowRescans},
 	{"AnIdleConsumerCostsOneStatementAPollEvery", idle},
 	{"MessagesOfOtherProcessesAreFoundByPolling", polling},
 }
@@ -317,6 +318,44 @@ func oldConnections(w *world) {
 		}
 		require.NoError(w, c.Err())
 		require.NoError(w, piped.Err())
+	}
+}
+
+// slowRescans is oldConnections for rescans that take long, as on a busy server: they use sessions of housekeeping, whose failures are not
+// repeated on new connections. Only rescans fail, by a plan that the connection has kept.
+func slowRescans(w *world) {
+	if db := w.Open(); w.Engine.Dialect.Traits().OneWriter {
+		db.SetMaxIdleConns(-1) // its idle connections stay
+	}
+	q := w.Queue("work", chanq.Config{})
+	st, permanent := w.Statements("work"), w.Failure(sqlbatch.Permanent)
+	var mu sync.Mutex
+	seen, old, slow := map[int]bool{}, map[int]bool{}, 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch seen[op.Conn] = true; {
+		case op.Kind == faultdb.Prepare || !testdb.Runs(op, st.Rescan()):
+			return faultdb.Fault{}
+		case old[op.Conn]:
+			return faultdb.Fail(permanent)
+		}
+		slow++
+		answer := make(chan struct{})
+		time.AfterFunc(100*time.Millisecond, func() { close(answer) })
+		return faultdb.Hold(answer)
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollEvery: 50 * time.Millisecond})
+	for n := 3; n < 12; n += 3 {
+		w.Eventually("rescans are slow", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return slow >= n || c.Err() != nil
+		})
+		require.NoError(w, c.Err())
+		mu.Lock()
+		old = maps.Clone(seen)
+		mu.Unlock()
 	}
 }
 
