@@ -118,7 +118,7 @@ func (d *drain) wait(ended chan error) string {
 	d.Helper()
 	began, pause := time.Now(), time.Millisecond
 	idle := began  // since then
-	var last []int // the counts of the latest look: a retry may begin and end between two looks
+	var last []int // dead messages at the latest look: a last retry may begin and end between two looks
 	served := false
 	for {
 		select {
@@ -137,12 +137,12 @@ func (d *drain) wait(ended chan error) string {
 		}
 		now := time.Now()
 		var busy []*queue
-		var counts []int
+		var dead []int
 		queues, running := d.queues(), d.run()
 		for _, q := range queues {
 			served = served || len(q.consumers) > 0
 			d.untouched[q.Queue] = d.untouched[q.Queue] && q.ready()
-			counts = append(counts, q.stats.Ready, q.stats.Scheduled, q.stats.Leased, q.stats.Dead)
+			dead = append(dead, q.stats.Dead)
 		}
 		awaited := !served && running > 0 && running == len(d.parts) // the parts start
 		for _, q := range queues {
@@ -150,13 +150,16 @@ func (d *drain) wait(ended chan error) string {
 				busy = append(busy, q)
 			}
 		}
-		if len(busy) > 0 || !slices.Equal(counts, last) {
-			idle, last = now, counts
+		if len(busy) > 0 || !slices.Equal(dead, last) {
+			idle, last = now, dead
 		}
 		switch {
 		case len(busy) == 0 && now.Sub(idle) >= d.idle:
 			return d.left(queues)
 		case !now.Before(d.until):
+			if len(busy) == 0 {
+				busy = queues // messages die again and again
+			}
 			return d.report(busy)
 		}
 		pause = min(2*pause, d.pause, d.until.Sub(now)+time.Millisecond)

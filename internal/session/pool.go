@@ -285,12 +285,10 @@ func (p *Pool) spare(n int) bool {
 
 // connect is connect of this package, and looks for signs of scarce connections.
 func (p *Pool) connect(ctx context.Context, probe bool) (*sql.Conn, error) {
-	slow := time.AfterFunc(answerTimeout, func() {
-		if !p.scarce() { // sessions hold no connections now: something else is slow
-			p.late()
-		}
-	})
-	defer slow.Stop()
+	if !p.scarce() { // otherwise sessions hold no connection, and something else is slow
+		slow := time.AfterFunc(answerTimeout, p.late)
+		defer slow.Stop()
+	}
 	conn, err := connect(ctx, p.db, probe)
 	if err != nil && p.dialect.Classify(err) != sqlbatch.Unknown && !isAway(err) {
 		p.late()

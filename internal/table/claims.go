@@ -73,7 +73,9 @@ func (n *number) Scan(value any) error {
 	}
 	var other sql.NullInt64
 	err := other.Scan(value)
-	*n = number(other.Int64)
+	if *n = number(other.Int64); err == nil && !other.Valid {
+		err = errors.New("NULL in place of an integer")
+	}
 	return err
 }
 
